@@ -18,8 +18,8 @@ import embershard
 from benchmarks import faulty_models, workloads
 from benchmarks.workloads import WORKLOADS
 from embershard._proto import predictor_pb2 as pb
-from embershard.bench.drawing import MLPERF_EXAMPLES
 from embershard.bench.load_options import PooledRequest
+from embershard.bench.random_requests import MLPERF_EXAMPLES
 from embershard.data import DEFAULT_CACHE
 from embershard.export import export_model
 from embershard.package import Package, SampleRequest

@@ -14,8 +14,8 @@ from benchmarks.harness import Session
 from benchmarks.packages import SMALL, PackageSpec
 from benchmarks.processes import Running, server_process
 from embershard.package import Package
+from embershard.package.files import link_or_copy, seal
 from embershard.package.labels import write_label
-from embershard.package.sealing import link_or_copy, seal
 
 RESIDENT: Final = ("--tables", "resident")
 ONE_THREAD: Final = ("--threads", "1")

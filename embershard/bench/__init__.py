@@ -1,7 +1,7 @@
-"""The load tool: drives a server with requests drawn from its model's schema. Needs no torch."""
+"""The load tool: sends random requests that fit the served model's schema. Needs no torch."""
 
-from embershard.bench.drawing import TrafficOptions, parse_examples, parse_ids, parse_spans
 from embershard.bench.load_options import LoadOptions
+from embershard.bench.random_requests import TrafficOptions, parse_examples, parse_ids, parse_spans
 from embershard.bench.report import report_json, report_table
 from embershard.bench.result import RunResult
 from embershard.bench.run import run_load

@@ -1,11 +1,11 @@
-"""Which ids to send: those that a model knows, where anyone says which they are.
+"""Chooses the ids to send for each sparse input. The first source that knows its ids wins.
 
-from                          ids
-────────────────────────────  ─────────────────────────────────────────────
-an option for the feature     the range it gives
-the package                   the vocabulary's; else 0 .. rows or buckets - 1
-the server (GetModel)         0 .. known_ids - 1; nothing for a vocabulary
-an option for all features    the range it gives
+source                                      ids
+──────────────────────────────────────────  ──────────────────────────────────────────
+1. --id-range NAME=A..B                     A .. B
+2. the package (--package)                  the vocabulary, or 0 .. rows or buckets - 1
+3. the server (GetModel; no vocabularies)   0 .. known_ids - 1
+4. --id-range A..B                          A .. B
 """
 
 import math
@@ -23,30 +23,26 @@ from embershard.package import Hash, Identity, Package, Vocabulary
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdSource:
-    """The ids of one feature."""
-
     size: int
-    """How many there are."""
-
     first: int = 0
-    """They are first .. first + size - 1, where there is no list."""
+    """The ids are first .. first + size - 1 if ``listed`` is None."""
 
     listed: NDArray[np.int64] | None = None
-    """The ids one by one, int64 ``[size]``."""
+    """All ids, int64 ``[size]``."""
 
     where: str
-    """Who says so, for people."""
+    """The source in words, for the report."""
 
     def ids_at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The ids at places 0 .. size - 1, int64, in the shape of ``places``."""
+        """The ids at positions 0 .. size - 1, int64, in the shape of ``places``."""
         return places + self.first if self.listed is None else self.listed[places]
 
 
 def find_id_sources(
     model: ServedModel, *, ranges: Mapping[str, tuple[int, int]], package: Path | None = None
 ) -> dict[str, IdSource]:
-    """Where the ids of each sparse input come from. ``ranges``: first and last id by feature; under
-    "" for those that nobody else knows. ``package``: of the model that is served."""
+    """Find the ids of each sparse input, by the table at the top. ``ranges``: first and last id by
+    feature name, with the key "" for source 4."""
     unknown = set(ranges) - {""} - {item.name for item in model.sparse}
     if unknown:
         raise InputError(f"id-range: {sorted(unknown)[0]!r} is no sparse input of {model.name!r}")
@@ -66,8 +62,8 @@ def _source(
     if "" in ranges:
         return _range(ranges[""])
     raise InputError(
-        f"feature {item.name!r}: the server does not say which ids it knows; expected --package "
-        "PATH of the package that it serves, or --id-range A..B"
+        f"feature {item.name!r}: expected to learn its ids from the server, got none; pass "
+        "--package PATH of the served package, or --id-range A..B"
     )
 
 
@@ -80,21 +76,21 @@ def _from_package(path: Path, model: ServedModel) -> dict[str, IdSource]:
     expected = f"{model.fingerprint:016x}"
     if package.manifest.fingerprint != expected:
         raise InputError(
-            f"package {path}: expected the schema {expected} that the server has, "
+            f"package {path}: expected the server's schema {expected}, "
             f"got {package.manifest.fingerprint}"
         )
-    found = {}
+    sources = {}
     for item in package.schema().sparse:
         match item.ids:
-            case Vocabulary() as known:
-                found[item.name] = IdSource(
-                    size=len(known.keys), listed=known.ids, where="the package"
+            case Vocabulary() as id_map:
+                sources[item.name] = IdSource(
+                    size=len(id_map.keys), listed=id_map.ids, where="the package"
                 )
-            case Identity() as known:
-                found[item.name] = IdSource(size=known.rows, where="the package")
-            case Hash() as known:
-                found[item.name] = IdSource(size=known.buckets, where="the package")
-    return found
+            case Identity() as id_map:
+                sources[item.name] = IdSource(size=id_map.rows, where="the package")
+            case Hash() as id_map:
+                sources[item.name] = IdSource(size=id_map.buckets, where="the package")
+    return sources
 
 
 Floats = NDArray[np.float64]
@@ -103,8 +99,8 @@ Floats = NDArray[np.float64]
 def zipf_ranks(
     random: np.random.Generator, count: int, *, size: int, alpha: float
 ) -> NDArray[np.int64]:
-    """``count`` ranks 0 .. size - 1, int64, rank k with a probability proportional to ``(k + 1) **
-    -alpha``, alpha above 0. Exact for any size, without a table.
+    """Draw ``count`` ranks 0 .. size - 1, int64. Rank k has a probability proportional to
+    ``(k + 1) ** -alpha``, with alpha above 0. Exact for any size, without a table.
 
     Source: Hörmann and Derflinger, "Rejection-inversion to generate variates from monotone
         discrete distributions", 1996. `area` is their H, the integral of ``x ** -alpha``.
@@ -121,7 +117,8 @@ def zipf_ranks(
         return np.asarray(np.exp(np.log1p(np.maximum(slope * np.asarray(y), -1)) / slope))
 
     left, right = float(area(1.5)) - 1, float(area(size + 0.5))
-    near = 2 - float(inverse(float(area(2.5)) - 2**-alpha))  # Closer than this: never rejected.
+    # Closer to its nearest rank than this, a draw is always accepted.
+    near = 2 - float(inverse(float(area(2.5)) - 2**-alpha))
     ranks = np.empty(count, np.int64)
     filled = 0
     while filled < count:
@@ -129,18 +126,19 @@ def zipf_ranks(
         x = inverse(y)
         nearest = np.clip(np.rint(x), 1, size)
         accepted = (nearest - x <= near) | (y >= area(nearest + 0.5) - nearest**-alpha)
-        found = nearest[accepted].astype(np.int64) - 1
-        ranks[filled : filled + len(found)] = found
-        filled += len(found)
+        drawn = nearest[accepted].astype(np.int64) - 1
+        ranks[filled : filled + len(drawn)] = drawn
+        filled += len(drawn)
     return ranks
 
 
-def scattered(ranks: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """Each rank's place among ``size``: a fixed permutation that spreads frequent ones.
+def scatter_ranks(ranks: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """Positions 0 .. size - 1 of ranks, by a fixed permutation that separates frequent ids.
 
-    Neighbours in rank would otherwise lie in one cache line, as they do in no real table.
+    Frequent ids of real tables do not share cache lines, as neighbours in rank would.
     """
-    step = max(1, min(int(size * 0.6180339887), (1 << 62) // size))  # No product overflows.
+    # The bound on the step keeps ranks * step within int64.
+    step = max(1, min(int(size * 0.6180339887), (1 << 62) // size))
     while math.gcd(step, size) != 1:
         step -= 1
     return ranks * step % size

@@ -1,4 +1,4 @@
-"""Drawn requests in the other protocols that a server speaks, so that one load measures all."""
+"""Converts drawn requests to other protocols, so that one load measures all of them."""
 
 import importlib.resources
 from collections.abc import Sequence
@@ -34,29 +34,35 @@ def in_protocol(
     *,
     first_dimension: bool = False,
 ) -> list[PooledRequest]:
-    """The requests of a pool, packed ``PredictRequest`` messages, as messages of a protocol. "oip":
-    ``ModelInferRequest`` with packed tensors in raw contents, with ``first_dimension`` a 1 before
-    each shape, as Triton wants it. "torchrec": ``PredictionRequest``, which has inputs in request
-    scope once for every example. `InputError`: for "torchrec", an id of more than 32 bits, a
-    priority."""
+    """Convert a pool of packed ``PredictRequest`` messages to a protocol.
+
+    | protocol | message |
+    |---|---|
+    | embershard | unchanged |
+    | oip | ``ModelInferRequest``, tensors as raw contents |
+    | torchrec | ``PredictionRequest``; inputs in request scope are repeated for each example |
+
+    ``first_dimension``: add a first dimension of size 1 to "oip" shapes, as Triton requires.
+    `InputError`: with "torchrec", an id has more than 32 bits, or a request has a priority.
+    """
     if protocol == "embershard":
         return list(pool)
 
     converted = []
-    for each in pool:
-        request = pb.PredictRequest.FromString(each.message)
+    for pooled in pool:
+        request = pb.PredictRequest.FromString(pooled.message)
         if protocol == "oip":
             message = _infer_request(model, request, [1] if first_dimension else [])
         else:
             message = _prediction_request(model, request)
-        converted.append(replace(each, message=message.SerializeToString()))
+        converted.append(replace(pooled, message=message.SerializeToString()))
     return converted
 
 
 @cache
 def _message_class(name: str) -> Any:
-    """A generated class in a descriptor pool of its own: other libraries, such as tritonclient,
-    register messages of the same names in the default one."""
+    """A generated message class in a descriptor pool of its own. Other libraries, such as
+    tritonclient, register messages of the same names in the default pool."""
     data = (importlib.resources.files("embershard") / "_proto" / "protocols.binpb").read_bytes()
     descriptors = descriptor_pool.DescriptorPool()
     for file in descriptor_pb2.FileDescriptorSet.FromString(data).file:
@@ -64,8 +70,9 @@ def _message_class(name: str) -> Any:
     return message_factory.GetMessageClass(descriptors.FindMessageTypeByName(name))
 
 
-def _infer_request(model: ServedModel, request: pb.PredictRequest, before: list[int]) -> Any:
-    """``before``: dimensions before each shape."""
+def _infer_request(
+    model: ServedModel, request: pb.PredictRequest, leading_dimensions: list[int]
+) -> Any:
     columns = sum(item.scope == "example" for item in model.dense)
     packed = request.packed
     message = _message_class("inference.ModelInferRequest")(
@@ -77,7 +84,7 @@ def _infer_request(model: ServedModel, request: pb.PredictRequest, before: list[
     def add(name: str, datatype: str, data: bytes, *, item_bytes: int, columns: int = 0) -> None:
         values = len(data) // item_bytes
         shape = [values // columns, columns] if columns else [values]
-        message.inputs.add(name=name, datatype=datatype, shape=[*before, *shape])
+        message.inputs.add(name=name, datatype=datatype, shape=[*leading_dimensions, *shape])
         message.raw_input_contents.append(data)
 
     if columns:
@@ -98,7 +105,7 @@ def _prediction_request(model: ServedModel, request: pb.PredictRequest) -> Any:
     message = _message_class("predictor.PredictionRequest")(batch_size=request.num_examples)
     if model.dense:
         message.float_features.num_features = len(model.dense)
-        message.float_features.values = _dense_of(model, request).tobytes()
+        message.float_features.values = _dense_matrix(model, request).tobytes()
     lengths = np.frombuffer(request.packed.lengths, "<i4")
     values = np.frombuffer(request.packed.values, "<i8")
     weights = np.frombuffer(request.packed.weights, "<f4")
@@ -118,8 +125,8 @@ def _prediction_request(model: ServedModel, request: pb.PredictRequest) -> Any:
     return message
 
 
-def _dense_of(model: ServedModel, request: pb.PredictRequest) -> NDArray[np.float32]:
-    """``[examples, dense inputs]``, in the schema's order."""
+def _dense_matrix(model: ServedModel, request: pb.PredictRequest) -> NDArray[np.float32]:
+    """Dense values ``[examples, dense inputs]``, in schema order."""
     examples = request.num_examples
     dense = np.empty((examples, len(model.dense)), "<f4")
     in_request = np.array([item.scope == "request" for item in model.dense], bool)
@@ -134,6 +141,6 @@ def _check_ids(item: ServedInput, ids: NDArray[np.int64]) -> None:
     wide = ids[(ids < INT32.min) | (ids > INT32.max)]
     if len(wide):
         raise InputError(
-            f"feature {item.name!r}: protocol 'torchrec' has ids of 32 bits, got {wide[0]}; "
-            "--id-range says which to send"
+            f"feature {item.name!r}: expected ids of 32 bits with protocol 'torchrec', got "
+            f"{wide[0]}; choose smaller ids with --id-range"
         )

@@ -1,5 +1,7 @@
-"""Reads what ``embershard serve --record`` wrote: ``proto/embershard/v1/recording.proto``;
-also as requests of a package."""
+"""Reads the files of ``embershard serve --record``, and turns them into sample requests.
+
+``proto/embershard/v1/recording.proto`` describes the format.
+"""
 
 import itertools
 import math
@@ -27,61 +29,64 @@ MAGIC: Final = "embershard recording"
 FORMAT: Final = 2
 
 FRAME: Final = struct.Struct("<IIQ")
-"""Before each message: its size, the lower half of that number's checksum, its own checksum."""
+"""Frame before each message.
+
+    uint32   size of the message in bytes
+    uint32   lower half of the checksum of that size
+    uint64   checksum of the message
+"""
 
 SIZE_BYTES: Final = 4
 
 HEADER_BYTES_MAX: Final = 1 << 16
-"""Far more than any header has: the size at the front of a file of another kind is beyond it."""
+"""A larger size at the front of a file shows that it is no recording."""
 
 FILE_BYTES_MAX: Final = 1 << 30
-"""Where a server ends its recording."""
+"""Size at which a server ends its recording."""
 
 ARRIVAL_UNIX_US_MAX: Final = 1 << 52
-"""In the year 2112."""
+"""Latest valid time of arrival, in the year 2112."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """A file, all of it."""
-
     model: str
     version: int
 
     fingerprint: int
-    """Of the model's schema, as ``GetModel`` gave it."""
+    """Fingerprint of the model's schema, as ``GetModel`` returns it."""
 
     share: float
-    """Of the calls, that were to be recorded."""
+    """Share of all calls that the server recorded, 0..1."""
 
     calls: Sequence[recording_pb2.RecordedCall]
-    """As recording.proto has them, in the order in which they ended."""
+    """The recorded calls, in the order in which they ended."""
 
     torn_bytes: int
-    """At the end, of a record that was not written whole; left out."""
+    """Bytes of an incomplete record at the end of the file, which is not in ``calls``."""
 
 
 def read_recording(path: str | Path) -> Recording:
-    """Read a whole file, which a server may still be writing. `InputError`: another kind or format,
-    or damage."""
+    """Read a recording, which a server may still be writing. `InputError`: the file is no
+    recording, has another format version, or is damaged."""
     path = Path(path)
     data = _read(path)
     header = _header(path, data)
     messages = list(_messages(path, data))
-    whole = sum(FRAME.size + len(each) for each in messages)
+    whole = sum(FRAME.size + len(message) for message in messages)
     return Recording(
         model=header.model,
         version=header.version,
         fingerprint=header.schema,
         share=header.share,
-        calls=[_call(path, place, each) for place, each in enumerate(messages[1:], 1)],
+        calls=[_call(path, place, message) for place, message in enumerate(messages[1:], 1)],
         torn_bytes=len(data) - whole,
     )
 
 
 def _read(path: Path) -> bytes:
     try:
-        # What is no file, such as a pipe that nobody writes to, is opened without waiting.
+        # O_NONBLOCK: opening a pipe would wait for a writer otherwise.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise InputError(f"{path}: expected a recording, got no regular file")
@@ -96,25 +101,23 @@ def _read(path: Path) -> bytes:
 
 
 def _messages(path: Path, data: bytes) -> Iterator[memoryview]:
-    """Those that are there whole."""
     view, at = memoryview(data), 0
     for place in itertools.count():
         if at + FRAME.size > len(data):
             return
         size, check_of_size, check = FRAME.unpack_from(data, at)
         if xxh3_64_intdigest(view[at : at + SIZE_BYTES]) % (1 << 32) != check_of_size:
-            raise InputError(f"{path}: record {place} is damaged: its size is not what was written")
+            raise InputError(f"{path}: record {place} is damaged: its size has another checksum")
         at += FRAME.size + size
         if at > len(data):
             return
         message = view[at - size : at]
         if xxh3_64_intdigest(message) != check:
-            raise InputError(f"{path}: record {place} is damaged: its checksum is of other bytes")
+            raise InputError(f"{path}: record {place} is damaged: its bytes have another checksum")
         yield message
 
 
 def _header(path: Path, data: bytes) -> recording_pb2.RecordingHeader:
-    """The first message."""
     header = recording_pb2.RecordingHeader()
     size = FRAME.unpack_from(data)[0] if len(data) >= FRAME.size else 0
     if 0 < size <= min(HEADER_BYTES_MAX, len(data) - FRAME.size):
@@ -126,8 +129,8 @@ def _header(path: Path, data: bytes) -> recording_pb2.RecordingHeader:
         raise InputError(f"{path}: expected a recording of embershard serve --record, got none")
     if header.format != FORMAT:
         raise InputError(
-            f"{path}: expected a recording of format {FORMAT}, got {header.format}: "
-            "another release of embershard wrote it"
+            f"{path}: expected a recording of format {FORMAT}, got format {header.format} of "
+            "another release of embershard"
         )
     return header
 
@@ -146,24 +149,20 @@ def _call(path: Path, place: int, message: memoryview) -> recording_pb2.Recorded
     return call
 
 
-OK = 0
+OK = 0  # The gRPC status.
 
 
 def recorded_samples(
     path: Path, manifest: Manifest, *, most: int | None = None
 ) -> list[SampleRequest]:
-    """Read the requests that were answered, with their outputs. Weights are left at 0.
-
-    Args:
-        path: what ``embershard serve --record`` wrote.
-        manifest: of a package with the schema of the recorded one.
-        most: requests to return, spread evenly over the recording. None: all.
-    """
+    """Read the answered requests of a recording, with their outputs. Weights of ids are set to 0.
+    ``manifest`` has the recorded schema. ``most``: number of requests to return, spread evenly over
+    the recording. None: all."""
     recording = read_recording(path)
     if recording.fingerprint != int(manifest.fingerprint, 16):
         raise InputError(
-            f"{path}: recorded from {recording.model} {recording.version}: expected schema "
-            f"{manifest.fingerprint} of the package, got {recording.fingerprint:016x}"
+            f"{path}: expected the package's schema {manifest.fingerprint}, got "
+            f"{recording.fingerprint:016x} of {recording.model} {recording.version}"
         )
     samples = list[SampleRequest]()
     answered = [(place, call) for place, call in enumerate(recording.calls, 1) if call.code == OK]
@@ -174,12 +173,12 @@ def recorded_samples(
             check_samples([sample], manifest, file=str(path), outputs=False)
         except (DecodeError, ValueError, PackageError) as error:
             raise InputError(
-                f"{path}: record {place}: expected a request of the package: {error}"
+                f"{path}: record {place}: expected a request that fits the package, got {error}"
             ) from error
         if sample.num_examples:
             samples.append(sample)
     if not samples:
-        raise InputError(f"{path}: expected requests that were answered, got none")
+        raise InputError(f"{path}: expected answered requests, got none")
     return samples
 
 
@@ -211,7 +210,7 @@ def _sample(call: recording_pb2.RecordedCall, manifest: Manifest) -> SampleReque
 def _dense(
     message: pb.PredictRequest, manifest: Manifest, scope: Scope, rows: int
 ) -> NDArray[np.float32]:
-    """Dense inputs of one scope, ``[rows, F]``."""
+    """Values of the dense inputs of one scope, ``[rows, inputs]``."""
     specs = [spec for spec in manifest.dense if spec.scope == scope]
     if message.HasField("packed"):
         packed = message.packed
@@ -227,7 +226,8 @@ def _dense(
 def _lists(
     message: pb.PredictRequest, manifest: Manifest, counts: Mapping[Scope, int]
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Lengths and values of all sparse inputs. ``counts``: the lists of an input of each scope."""
+    """Lengths and values of all sparse inputs. ``counts``: number of lists of an input, by its
+    scope."""
     if message.HasField("packed"):
         packed = message.packed
         return np.frombuffer(packed.lengths, "<i4"), np.frombuffer(packed.values, "<i8")
@@ -235,7 +235,7 @@ def _lists(
     inputs = [named.get(spec.name, pb.SparseValues()) for spec in manifest.sparse]
     lengths, values = [np.zeros(0, "<i4")], [np.zeros(0, "<i8")]
     for item, spec in zip(inputs, manifest.sparse, strict=True):
-        own = np.frombuffer(item.lengths, "<i4")
-        lengths.append(own if item.lengths else np.zeros(counts[spec.scope], "<i4"))
+        item_lengths = np.frombuffer(item.lengths, "<i4")
+        lengths.append(item_lengths if item.lengths else np.zeros(counts[spec.scope], "<i4"))
         values.append(np.frombuffer(item.values, "<i8"))
     return np.concatenate(lengths), np.concatenate(values)

@@ -1,4 +1,4 @@
-"""Recorded requests to send again, and a comparison of the answers with the recorded ones."""
+"""Replays a recording: its requests in order, and a comparison of the answers."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,58 +17,56 @@ from embershard.client import ServedModel
 from embershard.errors import InputError
 
 Outputs = Mapping[str, tuple[tuple[int, ...], NDArray[np.float32]]]
-"""Shape and values by name."""
-
 TOLERANCE: Final = 1e-5
-"""Largest distance of two equal answers; relative to values beyond 1."""
+"""Largest difference of two values that count as equal. Relative for values above 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """A file's requests, in the order in which they arrived."""
+    """The requests of a recording, in the order in which they arrived."""
 
     path: Path
     recording: Recording
     calls: Sequence[recording_pb2.RecordedCall]
 
     requests: Sequence[PooledRequest]
-    """The requests of the calls, byte for byte; due when they arrived, the first at 0."""
+    """The requests of ``calls``, byte for byte, due at their times of arrival. The first is due
+    at 0."""
 
     def check_model(self, served: ServedModel) -> None:
-        """Check that a model has the schema of the recorded one. `InputError`: another schema."""
         if served.fingerprint != self.recording.fingerprint:
             raise InputError(
-                f"{self.path}: recorded from {self.recording.model} {self.recording.version} with "
-                f"schema {self.recording.fingerprint:016x}; expected that schema at the target, "
-                f"got {served.fingerprint:016x} of {served.name} {served.version}"
+                f"{self.path}: expected the target to serve schema "
+                f"{self.recording.fingerprint:016x} of {self.recording.model} "
+                f"{self.recording.version}, got {served.fingerprint:016x} of {served.name} "
+                f"{served.version}"
             )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerCheck:
-    """The first answer to each request, compared with the recorded one."""
+    """Compares the first answer to each request with the recorded answer."""
 
     compared: int
-    """Answers that were OK then and now, by the same version of the same model."""
+    """Requests that the same version of the same model answered OK, in recording and replay."""
 
     different: int
-    """Compared answers that differ by more than the tolerance, or in names or shapes of outputs."""
+    """Compared answers whose outputs differ in name or shape, or by more than the tolerance."""
 
     largest_difference: float
-    """The largest distance of two values of outputs alike in name and shape."""
+    """Largest difference of two values, of outputs with equal names and shapes."""
 
     first_different: int | None
-    """The place of the first such answer in the replay, from 1."""
+    """Position in the replay, from 1, of the first answer in ``different``."""
 
     other_version: int
-    """Answers by another version or model, which are not compared."""
+    """Answers of another version or model, which are not compared."""
 
 
 def read_replay(path: Path) -> Replay:
-    """Read a recording as requests to send."""
     recording = read_recording(path)
     if not recording.calls:
-        raise InputError(f"{path}: expected recorded calls, got a recording without any")
+        raise InputError(f"{path}: expected recorded calls, got none")
     calls = sorted(recording.calls, key=lambda call: call.arrival_unix_us)
     begin = calls[0].arrival_unix_us
     requests: list[PooledRequest] = []
@@ -82,7 +80,8 @@ def read_replay(path: Path) -> Replay:
 
 
 def check_answers(replay: Replay, answers: Sequence[bytes | None]) -> AnswerCheck:
-    """Compare the answers of a run: for each request the first that was OK, or None."""
+    """Compare the answers of a replay. ``answers``: the first OK answer to each request, or
+    None."""
     compared, other_version = 0, 0
     different: list[int] = []
     largest = 0.0
@@ -90,12 +89,12 @@ def check_answers(replay: Replay, answers: Sequence[bytes | None]) -> AnswerChec
         if call.code != 0 or answer is None:
             continue
         recorded = pb.PredictResponse.FromString(call.response)
-        given = _response(answer)
-        if (given.model, given.version) != (recorded.model, recorded.version):
+        response = _parse_response(answer)
+        if (response.model, response.version) != (recorded.model, recorded.version):
             other_version += 1
             continue
         compared += 1
-        same, distance = _compare(_outputs(recorded.outputs), _outputs(given.outputs))
+        same, distance = _compare(_outputs(recorded.outputs), _outputs(response.outputs))
         largest = max(largest, distance)
         if not same:
             different.append(place)
@@ -115,36 +114,41 @@ def _message(path: Path, place: int, call: recording_pb2.RecordedCall) -> pb.Pre
         if call.code == 0:
             pb.PredictResponse.FromString(call.response)
     except DecodeError as error:
-        raise InputError(f"{path}: record {place} holds no request and answer") from error
+        raise InputError(
+            f"{path}: record {place}: expected a request and its answer, got other bytes"
+        ) from error
     return message
 
 
 def _count_ids(message: pb.PredictRequest) -> int:
-    values = [message.packed.values, *(each.values for each in message.sparse)]
-    return sum(len(each) for each in values) // 8
+    values = [message.packed.values, *(feature.values for feature in message.sparse)]
+    return sum(map(len, values)) // 8
 
 
-def _response(answer: bytes) -> pb.PredictResponse:
+def _parse_response(answer: bytes) -> pb.PredictResponse:
     response = pb.PredictResponse()
     try:
         response.ParseFromString(answer)
-    except DecodeError:  # Another make of server: its version equals no recorded one.
+    except DecodeError:  # From a server that is not ours. No recording has version -1.
         return pb.PredictResponse(version=-1)
     return response
 
 
 def _outputs(outputs: Iterable[pb.Output]) -> Outputs:
     return {
-        each.name: (tuple(each.shape), np.frombuffer(each.values[: len(each.values) & ~3], "<f4"))
-        for each in outputs
+        output.name: (
+            tuple(output.shape),
+            np.frombuffer(output.values[: len(output.values) & ~3], "<f4"),
+        )
+        for output in outputs
     }
 
 
-def _compare(recorded: Outputs, given: Outputs) -> tuple[bool, float]:
-    """True if they are equal within the tolerance, and the largest distance between values."""
-    same, largest = recorded.keys() == given.keys(), 0.0
-    for name in recorded.keys() & given.keys():
-        (shape, before), (shape_now, now) = recorded[name], given[name]
+def _compare(recorded: Outputs, replayed: Outputs) -> tuple[bool, float]:
+    """Returns True if all outputs are equal within the tolerance, and the largest difference."""
+    same, largest = recorded.keys() == replayed.keys(), 0.0
+    for name in recorded.keys() & replayed.keys():
+        (shape, before), (shape_now, now) = recorded[name], replayed[name]
         if shape != shape_now or len(before) != len(now):
             same = False
             continue

@@ -1,4 +1,4 @@
-"""Reports of a bench: a table for people, JSON for programs."""
+"""Prints a bench's report, as a table or as JSON."""
 
 import math
 import textwrap
@@ -15,17 +15,15 @@ from embershard.version import __version__
 PERCENTS: Final = (50.0, 90.0, 99.0, 99.9)
 
 NORMAL_95: Final = 1.96
-"""95 % of normal values lie within so many standard deviations."""
+"""Standard deviations on either side of the mean that hold 95 % of a normal distribution."""
 
 CHANCE_SHOWN: Final = 0.02
-"""The table states a larger relative error of the rate: that of fewer than 9,604 requests."""
+"""Relative error of the rate above which the table states it (fewer than 9,604 requests)."""
 
 LINE_CHARS: Final = 85
-"""Longest line of a note, without its name."""
 
 
 def report_table(report: BenchReport) -> str:
-    """The report in lines, with a newline at the end."""
     result, load = report.result, report.result.options
     label = f" ({report.options.traffic.label})" if report.options.traffic.label else ""
     rows = [
@@ -47,14 +45,14 @@ def report_table(report: BenchReport) -> str:
     if report.options.objective is not None:
         verdict, *lines = _objective_lines(report)
         rows += [("objective", verdict), *(("", line) for line in lines)]
-    for warning in [*_ends(report), *report.warnings]:
+    for warning in [*_early_ends(report), *report.warnings]:
         first, *rest = textwrap.wrap(warning, LINE_CHARS, break_on_hyphens=False) or [""]
         rows += [("note", first), *(("", line) for line in rest)]
     return "".join(f"{name:<10} {text}\n" for name, text in rows)
 
 
 def report_json(report: BenchReport) -> dict[str, Any]:
-    """The report as JSON can hold it. Times are in seconds."""
+    """The report as JSON values. Times are in seconds."""
     result, load = report.result, report.result.options
     return {
         "embershard": __version__,
@@ -97,12 +95,11 @@ def report_json(report: BenchReport) -> dict[str, Any]:
     }
 
 
-def _ends(report: BenchReport) -> list[str]:
-    """Notes on what ended the bench early."""
+def _early_ends(report: BenchReport) -> list[str]:
     notes = []
     if report.interrupted_seconds is not None:
         after = duration_text(report.interrupted_seconds)
-        notes.append(f"interrupted after {after}: this is what was measured until then")
+        notes.append(f"interrupted after {after}: the figures are from the time before")
     if report.lost:
         notes.append("the server does not answer any more")
     return notes
@@ -130,7 +127,7 @@ def _rate_text(result: RunResult) -> str:
 
 
 def _chance_text(result: RunResult) -> str:
-    """The error that chance alone causes in the number of random arrivals, if it is large."""
+    """The relative error of the rate that random arrivals cause, if it is large."""
     error = NORMAL_95 / math.sqrt(max(result.requests, 1))
     return f" (95 % of seeds: within {error:.0%})" if error > CHANCE_SHOWN else ""
 
@@ -138,7 +135,9 @@ def _chance_text(result: RunResult) -> str:
 def _latency_text(latency: Distribution) -> str:
     if not latency.count:
         return "no answer"
-    shown = [f"p{each:g} {duration_text(latency.percentile_seconds(each))}" for each in PERCENTS]
+    shown = [
+        f"p{percent:g} {duration_text(latency.percentile_seconds(percent))}" for percent in PERCENTS
+    ]
     return "  ".join([*shown, f"max {duration_text(latency.max_seconds)}"])
 
 
@@ -153,7 +152,7 @@ def _errors_text(result: RunResult) -> str:
 
 
 def _expired_lines(result: RunResult) -> list[str]:
-    """Counts of requests whose deadline passed before the server had half of it."""
+    """Counts of requests that reached the server after half of their timeout, or never."""
     places = (
         (result.expired_before_send, "never sent: the tool was late, which is not the server's"),
         (result.expired_without_call, "never sent: all calls in flight waited for answers"),
@@ -177,7 +176,7 @@ def _answers_text(check: AnswerCheck) -> str:
 
 
 def _objective_lines(report: BenchReport) -> list[str]:
-    """The rate that held, why the search ended, then a line for each run."""
+    """The highest rate that met the objective, why the search ended, then a line for each run."""
     verdict = f"{report.options.objective} not met: no run held"
     if report.held:
         sent, planned = report.result.scheduled_per_second, report.result.options.rate or 0.0
@@ -196,7 +195,7 @@ def _trial_text(trial: Trial) -> str:
 
 
 def _trial_json(trial: Trial) -> dict[str, Any]:
-    """JSON has no infinity: None if the percentile's request failed."""
+    # JSON has no infinity, which means that the request at the percentile failed.
     seconds = trial.seconds if math.isfinite(trial.seconds) else None
     return {**asdict(trial), "seconds": seconds}
 
@@ -206,8 +205,8 @@ def _cpu_text(report: BenchReport) -> str:
     server = "server unknown"
     if result.server_cpu_seconds is not None:
         per_second = result.ok / result.server_cpu_seconds if result.server_cpu_seconds else 0
-        each = f"{rate_text(per_second)} requests per CPU second"
-        server = f"server {result.server_cpu_seconds:.2f} s ({each})"
+        efficiency = f"{rate_text(per_second)} requests per CPU second"
+        server = f"server {result.server_cpu_seconds:.2f} s ({efficiency})"
     return (
         f"tool {result.client_cpu_seconds:.2f} s, {server}, "
         f"of {result.cores} cores for {result.elapsed_seconds:.1f} s"
@@ -215,5 +214,7 @@ def _cpu_text(report: BenchReport) -> str:
 
 
 def _percentiles(distribution: Distribution) -> dict[str, float]:
-    percentiles = {f"p{each:g}": distribution.percentile_seconds(each) for each in PERCENTS}
+    percentiles = {
+        f"p{percent:g}": distribution.percentile_seconds(percent) for percent in PERCENTS
+    }
     return {**percentiles, "max": distribution.max_seconds}

@@ -1,4 +1,4 @@
-"""Results of a run, with durations counted by bucket."""
+"""The result of a run. Durations are counted in buckets."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from embershard.bench.load_options import LoadOptions
 
 Bucket = tuple[int, int, int]
-"""Smallest and largest value, in nanoseconds, and how many fell between."""
+"""Smallest and largest duration of a bucket, in nanoseconds, and the count of durations in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Durations by bucket, smallest first; a bucket is at most 1/128 of its values wide."""
+    """Counts of durations, in ascending buckets. A bucket is at most 1/128 of its values wide."""
 
     buckets: Sequence[Bucket]
 
@@ -22,15 +22,22 @@ class Distribution:
 
     @property
     def max_seconds(self) -> float:
-        """The largest, exactly; 0 if there is none."""
+        """The largest duration, exactly. 0 if there is none."""
         return self.buckets[-1][1] * 1e-9 if self.buckets else 0.0
 
     def percentile_seconds(self, percent: float, *, of: int | None = None) -> float:
-        """The smallest duration that ``percent`` of all do not exceed, at its bucket's upper end.
-        ``of``: how many there are with those that never ended, which count as endless. Infinite if
-        it is one of these; 0 if there is none at all."""
+        """A percentile, rounded up to the end of its bucket.
+
+        Args:
+            percent: 0 to 100.
+            of: total number, if some durations are unknown. Unknown ones count as infinite.
+
+        Returns:
+            Seconds. Infinity if the percentile is an unknown duration, 0 if there are none.
+        """
         total = self.count if of is None else of
-        rank = math.ceil(round(percent / 100 * total, 6))  # 99.9 % of 1000 is 999, not more.
+        # Rounded first: 99.9 % of 1000 is slightly more than 999 in floating point.
+        rank = math.ceil(round(percent / 100 * total, 6))
         reached = 0
         for _, high, count in self.buckets:
             reached += count
@@ -41,47 +48,43 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """What a run measured."""
-
     options: LoadOptions
 
     requests: int
-    """Scheduled, each with an outcome."""
-
     by_code: Mapping[str, int]
-    """Requests by gRPC status, OK among them."""
+    """Number of requests by gRPC status, including OK."""
 
     messages: Mapping[str, str]
-    """The first message of each status but OK."""
+    """The first message of each status other than OK."""
 
     examples_ok: int
 
     latency: Distribution
-    """Durations of answers that are OK, from the scheduled time (closed loop: from sending)."""
+    """Durations until OK answers, from the scheduled time (closed loop: from sending)."""
 
     lag: Distribution
-    """How late requests left, by the tool's own doing or for want of a free call."""
+    """Delays between scheduled time and sending: a busy tool, or too many requests in flight."""
 
     own_lag: Distribution = Distribution(())
-    """The same without the wait for a free call."""
+    """The delays that are due to a busy tool."""
 
     expired_without_call: int = 0
-    """Requests never sent: all calls in flight waited for answers until their deadlines."""
+    """Requests never sent, since too many were in flight until their deadline."""
 
     expired_before_send: int = 0
-    """Requests never sent: the tool was late by their whole timeout, though calls were free."""
+    """Requests never sent, since the tool was busy until their deadline."""
 
     expired_sent_late: int = 0
-    """Requests sent with less than half of their timeout left, and not answered in time."""
+    """Requests sent after half of their timeout, and not answered in time."""
 
     refusal: Distribution
-    """Durations of answers that are RESOURCE_EXHAUSTED, from sending."""
+    """Durations from sending until RESOURCE_EXHAUSTED answers."""
 
     window_seconds: float
-    """Time in which requests were scheduled."""
+    """Length of the time in which requests were scheduled."""
 
     elapsed_seconds: float
-    """From the first one scheduled to the last answer; at least the window."""
+    """Time from the first scheduled request to the last answer. At least the window."""
 
     client_cpu_seconds: float
     server_cpu_seconds: float | None
@@ -90,7 +93,7 @@ class RunResult:
     """Cores that this process may use."""
 
     answers: Sequence[bytes | None] = ()
-    """The first answer to each request of the pool that was OK, if the run kept them."""
+    """The first OK answer to each request of the pool, or None. Empty unless the run kept them."""
 
     @property
     def ok(self) -> int:
@@ -109,5 +112,5 @@ class RunResult:
         return self.examples_ok / self.elapsed_seconds
 
     def percentile_of_all_seconds(self, percent: float) -> float:
-        """The percentile of all requests; those that failed count as endless."""
+        """A percentile over all requests. Failed requests count as infinitely slow."""
         return self.latency.percentile_seconds(percent, of=self.requests)

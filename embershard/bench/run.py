@@ -1,4 +1,4 @@
-"""One run under load: begins it, waits for it, and returns what it measured."""
+"""Runs one load: starts it, waits for its end, and returns its measurements."""
 
 import importlib
 import math
@@ -21,10 +21,8 @@ from embershard.errors import InputError, InternalError
 WAIT_SECONDS: Final = 0.5
 
 STOP_SECONDS: Final = 10.0
-"""A run that was told to stop is over by then."""
-
 TIMES_MAX: Final = 1 << 20
-"""Most times that are drawn for an open loop. A longer run repeats them."""
+"""Limit on the random times of an open loop. A longer run repeats them."""
 
 CODE_NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
 
@@ -33,7 +31,6 @@ class RunInterrupt(KeyboardInterrupt):
     """Ctrl-C or another signal that stopped a run."""
 
     def __init__(self, message: str, result: RunResult) -> None:
-        """``result``: what was measured until then."""
         super().__init__(message)
         self.result = result
 
@@ -46,17 +43,16 @@ def run_load(
     server_processes: Sequence[int] = (),
     keep_answers: bool = False,
 ) -> RunResult:
-    """Run to the end. Ctrl-C cancels what is under way, and is passed on as `RunInterrupt`.
+    """Run a load to its end, at most its warm-up, duration and timeout together.
 
     Args:
-        target: the server.
-        pool: sent in turn, messages of the options' protocol.
-        options: bounds the run: warm-up, duration and timeout are the longest it takes.
-        server_processes: processes whose CPU time counts as the server's; none: unknown.
+        pool: requests to send in turn, in the protocol of ``options``.
+        server_processes: processes whose CPU time counts as the server's. Empty: unknown.
         keep_answers: fill the result's ``answers``.
 
     Raises:
-        InputError: a pool without times, where they are to be kept.
+        InputError: ``options.recorded_times`` with requests that were all recorded at one time.
+        RunInterrupt: Ctrl-C. Requests in flight are cancelled.
     """
     times, period_seconds = _due_times(pool, options)
     begin, before = time.monotonic(), _cpu_times(server_processes)
@@ -93,7 +89,7 @@ def run_load(
     is_over = run.wait(timeout_seconds=STOP_SECONDS)
     result = _result(run, options, before, after, keep_answers=is_over)
     measured = max(end - begin - options.warmup_seconds, 1e-9)
-    # Requests that had no answer yet are not counted.
+    # Requests that were in flight are not counted.
     result = replace(
         result, window_seconds=min(result.window_seconds, measured), elapsed_seconds=measured
     )
@@ -101,7 +97,6 @@ def run_load(
 
 
 CpuTimes = tuple[float, float | None]
-"""CPU seconds of this process, and of the server; None if these are unknown."""
 
 
 def _cpu_times(server_processes: Sequence[int]) -> CpuTimes:
@@ -110,13 +105,13 @@ def _cpu_times(server_processes: Sequence[int]) -> CpuTimes:
 
 
 def _load_run(requests: Sequence[tuple[bytes, int]], *, tls: Tls | None, **options: object) -> Any:
-    """Begin a run: ``LoadRun`` of ``module.cc``. ``requests``: messages and their examples.
-    ``options``: the fields of ``load_options.h``, which explains them."""
+    """Start a run: ``LoadRun`` of ``module.cc``. ``requests``: messages and their numbers of
+    examples. ``options``: the fields of ``load_options.h``."""
     try:
         extension: Any = importlib.import_module("embershard.bench._load")
     except ImportError as error:
         raise InternalError(
-            f"the load tool's extension does not load: {error}; `make install` builds it"
+            f"expected the load tool's extension to load, got {error}; run `make install`"
         ) from error
     native = extension.LoadOptions()
     if tls is not None:
@@ -127,8 +122,10 @@ def _load_run(requests: Sequence[tuple[bytes, int]], *, tls: Tls | None, **optio
 
 
 def _due_times(pool: Sequence[PooledRequest], options: LoadOptions) -> tuple[list[float], float]:
-    """The seconds at which requests are due, and the period after which all are due again. Recorded
-    times repeat one mean gap after the last. A closed loop has no times."""
+    """The times at which requests are due, and the period with which they repeat, in seconds.
+
+    Recorded times repeat one mean gap after the last. A closed loop has no times.
+    """
     if options.rate is not None:
         seconds = options.warmup_seconds + options.duration_seconds
         return poisson_times(options.rate, seconds, options.seed)
@@ -137,14 +134,19 @@ def _due_times(pool: Sequence[PooledRequest], options: LoadOptions) -> tuple[lis
     times = [request.due_seconds for request in pool]
     if times[-1] <= 0:
         raise InputError(
-            "expected requests recorded at different times; --rate R sends them at any"
+            "expected requests that were recorded at different times, got the same time for all; "
+            "pass --rate R to send them at random times"
         )
     return times, times[-1] * len(times) / (len(times) - 1)
 
 
 def poisson_times(rate: float, seconds: float, seed: int) -> tuple[list[float], float]:
-    """Times of a Poisson process over about so many seconds, and their period. Gaps are independent
-    and exponential with mean 1 / rate, between periods too. A seed always draws the same."""
+    """Times of a Poisson process, and the period with which they repeat, in seconds.
+
+    The times cover ``seconds``, unless these have more than 2**20 times. All gaps, also those
+    between periods, are independent and exponential with mean 1 / rate. Equal seeds draw equal
+    times.
+    """
     count = min(math.ceil(1.1 * rate * seconds) + 100, TIMES_MAX)
     gaps = np.random.default_rng(seed).exponential(1 / rate, count + 1)
     *times, period_seconds = np.cumsum(gaps).tolist()
@@ -152,7 +154,7 @@ def poisson_times(rate: float, seconds: float, seed: int) -> tuple[list[float], 
 
 
 def _wait(run: Any, seconds: float = math.inf) -> None:
-    """Wait until a run is over, at most so long. Signals are handled between short waits."""
+    """Wait until a run ends, at most ``seconds``. Python handles signals between short waits."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         if run.wait(timeout_seconds=min(WAIT_SECONDS, left)):
@@ -167,13 +169,13 @@ def _result(
     *,
     keep_answers: bool = True,
 ) -> RunResult:
-    """``keep_answers``: false if the run is not over; its answers cannot be taken then."""
+    """``keep_answers``: False while the run is not over, since its answers cannot be taken then."""
     server_cpu = None
     if before[1] is not None and after[1] is not None:
         server_cpu = after[1] - before[1]
     counts = run.counts()
     window = options.duration_seconds
-    if counts["requests"] >= options.max_requests:  # The count ended the run.
+    if counts["requests"] >= options.max_requests:  # The run ended before its duration.
         window = counts["last_scheduled_seconds"]
     window = max(window, 1e-9)
     return RunResult(

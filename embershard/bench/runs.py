@@ -1,4 +1,4 @@
-"""The runs of one bench, and what they measured until they were over or stopped."""
+"""The runs of one bench, and their measurements until the end or an interrupt."""
 
 import time
 from collections.abc import Callable
@@ -16,28 +16,26 @@ from embershard.formatting import duration_text, rate_text
 
 @dataclass(slots=True, kw_only=True)
 class BenchRuns:
-    """Sends a load once or, with an objective, in a search."""
+    """Runs a load once, or in a search if there is an objective."""
 
     load: LoadOptions
     objective: Objective | None
 
     send: Callable[[LoadOptions], RunResult]
-    """One run, as `run_load`."""
+    """Runs a load, as `run_load` does."""
 
     ask: Callable[[], ServedModel]
-    """GetModel, as `ask_model`."""
+    """Calls GetModel, as `ask_model` does."""
 
     progress: Callable[[str], None] | None
-    """Called with the name of each run."""
-
     last: RunResult | None = None
     trials: list[tuple[Trial, RunResult]] = field(default_factory=list)
 
     ended: str = ""
-    """Why the search is over. Empty: there was none."""
+    """Why the search ended. Empty if there was no search."""
 
     lost: str = ""
-    """Why the server is taken to be gone. Empty: it is not."""
+    """The error of a server that stopped answering. Empty: it still answers."""
 
     warnings: list[str] = field(default_factory=list)
     interrupt: KeyboardInterrupt | None = None
@@ -45,14 +43,14 @@ class BenchRuns:
 
     @property
     def chosen(self) -> RunResult:
-        """The run at the highest rate that held the objective; otherwise the last run."""
+        """The run at the highest rate that met the objective, or the last run if none did."""
         assert self.last is not None
         held = [result for trial, result in self.trials if trial.held]
         return max(held, key=lambda result: result.options.rate or 0.0, default=self.last)
 
     def run_all(self, watched: ServedModel | None) -> None:
-        """Run to the end. Ctrl-C ends the runs; it is raised if nothing was measured yet.
-        ``watched``: what the server said before, to note another default version at the end."""
+        """Run to the end. Ctrl-C ends the runs, and is raised if nothing was measured before.
+        ``watched``: the model before the runs, to warn if its default version changed."""
         begin = time.monotonic()
         try:
             if self.objective is None:
@@ -60,7 +58,7 @@ class BenchRuns:
             else:
                 self._search(self.objective)
             if not self.lost:
-                self._ask_again(watched)
+                self._check_server(watched)
         except KeyboardInterrupt as interrupt:
             if isinstance(interrupt, RunInterrupt) and interrupt.result.requests:
                 self.last = interrupt.result
@@ -80,7 +78,7 @@ class BenchRuns:
             self.lost, self.ended = str(error), "the server does not answer"
 
     def _run(self, load: LoadOptions) -> RunResult:
-        """One run. A search asks a server without one good answer if it is still there."""
+        # A search stops if a run had no OK answer and the server does not answer GetModel either.
         if self.progress is not None:
             rate = "" if load.rate is None else f" at {rate_text(load.rate)}/s"
             self.progress(f"run{rate}, {load.duration_seconds:g} s")
@@ -94,7 +92,7 @@ class BenchRuns:
                 raise UnavailableError(str(error)) from error
         return self.last
 
-    def _ask_again(self, watched: ServedModel | None) -> None:
+    def _check_server(self, watched: ServedModel | None) -> None:
         try:
             now = self.ask()
         except OtherServerError:
@@ -103,10 +101,10 @@ class BenchRuns:
             self.lost = str(error)
             return
         except EmbershardError as error:
-            self.warnings.append(f"the default version at the end is not known: {error}")
+            self.warnings.append(f"the default version at the end is unknown: {error}")
             return
         if watched is not None and now.version != watched.version:
             self.warnings.append(
                 f"the default version changed from {watched.version} to {now.version} during "
-                "the bench: both answered"
+                "the bench: the figures mix both"
             )

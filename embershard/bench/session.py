@@ -1,13 +1,13 @@
-"""A whole bench: ask the server, draw requests, try a few, run, and search if asked to."""
+"""A whole bench: describe the model, draw requests, try a few, run them or search for a rate."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from embershard.bench.drawing import Span, TrafficOptions
 from embershard.bench.load_options import LoadOptions, PooledRequest
 from embershard.bench.protocols import METHODS, in_protocol
+from embershard.bench.random_requests import Span, TrafficOptions
 from embershard.bench.replay import AnswerCheck, check_answers, read_replay
 from embershard.bench.result import RunResult
 from embershard.bench.run import run_load
@@ -30,43 +30,38 @@ from embershard.formatting import duration_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchOptions:
-    """What to bench, and how."""
-
     target: str
-    """``host:port``."""
-
     model: str = ""
-    """Empty: the only one served."""
+    """Name of the model. Empty: the only model of the server."""
 
     load: LoadOptions
-    """With an objective each run of the search; the rate is the first that is tried."""
+    """How to send. A search for the objective changes the rate, and tries this rate first."""
 
     replay: Path | None = None
-    """A recording, whose requests are sent in place of drawn ones."""
+    """A recording to send. None: random requests."""
 
     traffic: TrafficOptions = field(default_factory=TrafficOptions)
 
     id_ranges: Mapping[str, Span] = field(default_factory=dict)
+    """First and last id by feature name. See `find_id_sources`."""
 
     package: Path | None = None
-    """Its ids are sent. It also describes the model of a server of another make."""
+    """Folder of the served package, for its ids. Servers that are not ours always need it."""
 
     objective: Objective | None = None
 
     server_process: int | None = None
-    """Its CPU time counts. None: the processes that listen on a local target's port."""
+    """Process whose CPU time to report. None: the processes that listen on a local target's
+    port."""
 
     allow_remote: bool = False
-
     tls: Tls | None = None
-    """None: without TLS."""
-
     token: str = field(default="", repr=False)
-    """The token that the server asks for. Empty: none."""
+    """Bearer token that each call carries. Empty: none."""
 
     @property
-    def patience_seconds(self) -> float:
-        """How long single calls before and after the runs may take."""
+    def call_timeout_seconds(self) -> float:
+        """Timeout of the single calls before and after the runs."""
         return max(5.0, self.load.timeout_seconds)
 
     @property
@@ -76,42 +71,33 @@ class BenchOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchReport:
-    """The report of a bench."""
-
     target: Target
     model: ServedModel
     options: BenchOptions
 
     result: RunResult
-    """The run at the highest rate that held the objective; otherwise the last run."""
+    """The run at the highest rate that met the objective, or the last run if none did."""
 
     traffic: Sequence[str]
-    """What was sent, in words, one line a fact."""
+    """Description of the requests, one fact a line."""
 
     server_processes: Sequence[int]
-    """Processes whose CPU time the result has."""
+    """Processes whose CPU time is in the result."""
 
     trials: Sequence[Trial]
-    """The runs of the search, in order."""
-
     ended: str = ""
-    """Why the search was over, in words."""
-
     lost: str = ""
-    """Why the server is taken to be gone at the end. Empty: it is not."""
+    """The error of a server that stopped answering. Empty: it still answers."""
 
     interrupted_seconds: float | None = None
-    """Seconds after which Ctrl-C ended the runs. None: it did not."""
-
     warnings: Sequence[str]
-    """Warnings for readers of the numbers, such as that the tool was the limit."""
+    """Reasons for doubt about the figures, such as a tool that was too slow."""
 
     answers: AnswerCheck | None = None
-    """Answers to a replay, compared with the recorded ones."""
+    """Comparison of a replay's answers with the recorded ones."""
 
     @property
     def held(self) -> bool:
-        """True if a rate held the objective."""
         return any(trial.held for trial in self.trials)
 
 
@@ -119,7 +105,6 @@ class BenchInterrupt(KeyboardInterrupt):
     """Ctrl-C or another signal that stopped a bench after something was measured."""
 
     def __init__(self, message: str, report: BenchReport) -> None:
-        """``report``: what was measured until then."""
         super().__init__(message)
         self.report = report
 
@@ -127,22 +112,22 @@ class BenchInterrupt(KeyboardInterrupt):
 def run_bench(
     options: BenchOptions, *, progress: Callable[[str], None] | None = None
 ) -> BenchReport:
-    """Bench a server. Takes about the warm-up and the duration; a search takes up to 16 times as
-    long. Ctrl-C is passed on as `BenchInterrupt` if something was measured.
+    """Bench a server. Takes about warm-up plus duration, and up to 16 times as long for a search.
 
     Args:
-        options: all of it.
-        progress: called with the name of each run as it begins.
+        options: the options.
+        progress: called with the name of each run when it begins.
 
     Raises:
-        InputError: options that the server's model or protocol contradicts; a target that is not
-            local.
+        InputError: the options contradict the server's model or protocol, or the target is remote.
         RequestError: the server refuses the requests.
         UnavailableError, DeadlineError: no server answers.
+        BenchInterrupt: Ctrl-C after something was measured.
     """
     if options.load.protocol == "torchrec" and options.names_version:
         raise InputError(
-            "expected no version or label with protocol 'torchrec', whose requests name none"
+            "expected no version or label with protocol 'torchrec', whose requests cannot name "
+            f"one, got version {options.traffic.version} and label {options.traffic.label!r}"
         )
     target = find_target(
         options.target, allow_remote=options.allow_remote, tls=options.tls, token=options.token
@@ -153,7 +138,7 @@ def run_bench(
         target,
         version=options.traffic.version,
         label=options.traffic.label,
-        timeout_seconds=options.patience_seconds,
+        timeout_seconds=options.call_timeout_seconds,
     )
     model, is_ours = find_subject(
         ask,
@@ -168,7 +153,7 @@ def run_bench(
         sent = drawn_traffic(
             model, options.traffic, id_ranges=options.id_ranges, package=options.package
         )
-    unknown = _unknown_ids(target, sent.tried if is_ours else [], options.patience_seconds)
+    unknown = _unknown_ids(target, sent.tried if is_ours else [], options.call_timeout_seconds)
     pool = _in_protocol(options, target, model, sent, is_ours=is_ours)
     processes = _server_processes(options, target)
     runs = BenchRuns(
@@ -204,7 +189,7 @@ def run_bench(
 def _unknown_ids(
     target: Target, tried: Sequence[PooledRequest], timeout_seconds: float
 ) -> list[str]:
-    """Warnings; ``tried`` are sent one by one."""
+    """Send requests one by one, and return warnings of ids that the model does not know."""
     unknown = try_requests(target, tried, timeout_seconds=timeout_seconds)
     return [
         f"feature {name!r}: {count} ids of the first {len(tried)} requests are unknown to the model"
@@ -213,48 +198,50 @@ def _unknown_ids(
 
 
 def tool_limits(result: RunResult) -> list[str]:
-    """Says if the numbers are the tool's own rather than the server's."""
-    limits = []
+    """Warnings if the tool, not the server, may have limited a run."""
+    warnings = []
     late = result.lag.percentile_seconds(99)
-    least = max(1e-3, 0.1 * result.latency.percentile_seconds(99))
-    if result.options.is_open and late > least:
+    tolerated = max(1e-3, 0.1 * result.latency.percentile_seconds(99))
+    if result.options.is_open and late > tolerated:
         why = (
-            "the tool was late, on a busy machine or at a rate that takes more --threads"
-            if result.own_lag.percentile_seconds(99) > least
-            else "as many were unanswered as the tool may have in flight "
-            f"({result.options.max_in_flight})"
+            "the tool was late: the machine was busy, or the rate needs more --threads"
+            if result.own_lag.percentile_seconds(99) > tolerated
+            else "they waited, since the tool may have at most "
+            f"{result.options.max_in_flight} unanswered requests"
         )
-        limits.append(
-            f"1 % of the requests left {duration_text(late)} or more after their time, which their "
-            f"latency counts: {why}"
+        warnings.append(
+            f"1 % of the requests were sent {duration_text(late)} or more after their time, which "
+            f"their latency includes: {why}"
         )
     if result.busiest_thread_share > 0.85:
-        limits.append(
+        warnings.append(
             f"a thread of the tool was busy for {result.busiest_thread_share:.0%} of the run: "
-            "the tool may have been the limit; more threads may help"
+            "the tool may have been the limit; more --threads may help"
         )
     used = result.client_cpu_seconds + (result.server_cpu_seconds or 0)
     if used > 0.9 * result.cores * result.elapsed_seconds:
-        limits.append(
-            f"tool and server used {used:.1f} of {result.cores * result.elapsed_seconds:.1f} CPU "
-            "seconds that there were: they took them from each other"
+        warnings.append(
+            f"tool and server used {used:.1f} of {result.cores * result.elapsed_seconds:.1f} "
+            "available CPU seconds: they slowed each other down"
         )
-    return limits
+    return warnings
 
 
 def _in_protocol(
     options: BenchOptions, target: Target, model: ServedModel, sent: Traffic, *, is_ours: bool
 ) -> Sequence[PooledRequest]:
-    """The requests in the protocol of the load. The first few are tried if it is not our own.
-    ``is_ours``: True if the server is. Others take tensors as Triton does."""
+    """Convert the requests to the load's protocol, and try the first few of another protocol.
+
+    ``is_ours``: True if an embershard server answers. Other servers get Triton's tensor shapes.
+    """
     protocol = options.load.protocol
     if protocol == "embershard":
         return sent.pool
     if options.replay is not None:
-        raise InputError(f"replay: sends and compares our own protocol, got protocol {protocol!r}")
+        raise InputError(f"replay: expected protocol 'embershard', got {protocol!r}")
     pool = in_protocol(protocol, model, sent.pool, first_dimension=not is_ours)
     tried = pool[: len(sent.tried)]
-    try_method(target, METHODS[protocol], tried, timeout_seconds=options.patience_seconds)
+    try_method(target, METHODS[protocol], tried, timeout_seconds=options.call_timeout_seconds)
     return pool
 
 

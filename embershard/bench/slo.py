@@ -1,9 +1,9 @@
-"""Latency objectives, and the search for the highest rate that holds one.
+"""Latency objectives, and the search for the highest rate that meets one.
 
-The search is a bisection. Each rate is judged by one whole run::
+The search is a bisection. One whole run decides whether a rate meets ("holds") the objective::
 
     runs so far          next rate
-    none                 the rate that was given, else half of what a closed loop reaches
+    none                 the load's rate, or half of the rate of a closed loop
     all held             twice the highest
     all missed           half of the lowest, down to 1/s
     some of both         the geometric mean of the highest that held and the lowest that missed,
@@ -33,37 +33,37 @@ RATE_MIN: Final = 1.0
 
 FIRST_IN_FLIGHT: Final = 32
 FIRST_SECONDS: Final = 2.0
-"""The closed loop that finds where to start."""
+"""Requests in flight and duration of the closed loop that finds the first rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """A whole run at one rate of a search."""
+    """One run of a search, at one rate."""
 
     rate: float
     held: bool
 
     seconds: float
-    """The objective's percentile; infinite if that request failed or no request was due."""
+    """Latency at the objective's percentile. Infinite if that request failed or none was due."""
 
     requests: int
+
     late: int
-    """Requests that were late or failed."""
+    """Number of requests that failed or took longer than the limit."""
 
     tool_late: bool
-    """True if the tool's own delay took more than half of the limit at the percentile: then a miss
+    """True if the tool's own delay was more than half of the limit at the percentile. A miss then
     says nothing about the server."""
 
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """A percentile of all requests stays below a limit."""
+    """A limit on the latency of a percentile of all requests."""
 
     percent: float
     limit_seconds: float
 
     def trial(self, result: RunResult) -> Trial:
-        """A run of an open loop, judged. Requests that failed count as endless."""
         limit, percent = self.limit_seconds, self.percent
         seconds = result.percentile_of_all_seconds(percent) if result.requests else math.inf
         in_time = sum(count for _, high, count in result.latency.buckets if high * 1e-9 < limit)
@@ -81,10 +81,11 @@ class Objective:
 
 
 def parse_objective(text: str) -> Objective:
-    """Read ``p99<10ms``; units are us, ms and s.
+    """Parse an objective such as ``p99<10ms``. Units are us, ms and s.
 
     Raises:
-        InputError: another form, a percentile not above 0 and below 100, or a limit of 0.
+        InputError: the text has another form, the percentile is outside 0 < p < 100, or the limit
+            is 0.
     """
     match = OBJECTIVE.fullmatch(text)
     if not match:
@@ -100,8 +101,10 @@ def parse_objective(text: str) -> Objective:
 def bisect_rates(
     objective: Objective, load: LoadOptions, run: Callable[[LoadOptions], RunResult]
 ) -> Iterator[tuple[Trial, RunResult]]:
-    """Search for the highest rate that holds the objective, with at most 16 runs of the load. Each
-    run is yielded when it is over. The load's rate, if it has one, is the first that is tried."""
+    """Search for the highest rate that meets the objective, with at most 16 runs of the load.
+
+    Each run is yielded after it ends. The load's rate is tried first, if it has one.
+    """
     start = load.rate
     if start is None:
         first = replace(
@@ -118,21 +121,21 @@ def bisect_rates(
 
 
 def end_of_search(trials: Sequence[Trial]) -> str:
-    """Why a search ended after these trials, in words."""
+    """Why a search ended after these trials, for the report."""
     held, missed = _limits(trials)
     if held is None:
         why = ": the tool itself was late" if all(trial.tool_late for trial in trials) else ""
-        return f"nothing held down to {rate_text(missed)}/s{why}"
+        return f"no rate held down to {rate_text(missed)}/s{why}"
     if missed <= held * (1 + TOLERANCE):
         late = any(trial.tool_late for trial in trials if trial.rate == missed)
         return f"{rate_text(missed)}/s missed{': the tool itself was late' if late else ''}"
     if held >= RATE_MAX:
         return f"{rate_text(held)}/s is the highest rate that can be sent"
-    return f"{RUNS_MAX} runs, the most that are made"
+    return f"the limit of {RUNS_MAX} runs"
 
 
 def _next_rate(trials: Sequence[Trial], start: float) -> float | None:
-    """The rate of the next run. None: the search is over."""
+    """The rate of the next run, by the table at the top. None: the search is over."""
     held, missed = _limits(trials)
     if not trials:
         return start
@@ -146,6 +149,6 @@ def _next_rate(trials: Sequence[Trial], start: float) -> float | None:
 
 
 def _limits(trials: Sequence[Trial]) -> tuple[float | None, float]:
-    """The highest rate that held or None, and the lowest that missed or infinity."""
+    """The highest rate that held (or None), and the lowest rate that missed (or infinity)."""
     held = max((trial.rate for trial in trials if trial.held), default=None)
     return held, min((trial.rate for trial in trials if not trial.held), default=math.inf)

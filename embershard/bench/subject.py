@@ -1,4 +1,4 @@
-"""The model under load, as its server or, for a server of another make, a package describes it."""
+"""Describes the model under load. An embershard server describes it; for others a package does."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +13,7 @@ from embershard.package.input_specs import known_ids
 from embershard.package.manifest_inputs import DenseInputSpec, HashIds, IdentityIds, InputSpec
 
 MAX_MESSAGE_BYTES: Final = 1 << 31
-"""gRPC's own limit. A server of another make does not say what it takes."""
+"""gRPC's own limit, for servers that do not report theirs."""
 
 
 def find_subject(
@@ -24,19 +24,16 @@ def find_subject(
     replay: Replay | None,
     package: Path | None,
 ) -> tuple[ServedModel, bool]:
-    """Ask the server for a model. Returns what is served, and True if the server described it.
-    Servers of another make do not: they take tensors as Triton does, and serve ``package``.
+    """The served model, and True if an embershard server described it. Otherwise ``package``, the
+    folder of the served package, does.
 
     Args:
-        ask: GetModel of a name, as `ask_model`.
-        model: the name. Empty: that of the recording, or the only one served.
-        label: of the version that ``ask`` asks for.
-        replay: a recording that is sent.
-        package: what a server of another make serves. None: such a server is an error.
+        ask: calls GetModel with a name, as `ask_model` does.
+        model: name of the model. Empty: the recorded model, or the server's only one.
 
     Raises:
-        NotFoundError: the model is not served, or several are served and none is named.
-        InputError: a server of another make, and no package or a label.
+        NotFoundError: the model is not served, or none is named and the server has several.
+        InputError: a server that is not ours, with a label or without a package.
         PackageError: the folder holds no package.
         EmbershardError: any other failure of the server.
     """
@@ -45,8 +42,10 @@ def find_subject(
         return ask(name), True
     except OtherServerError as error:
         if package is None:
-            words = "by --protocol oip or torchrec, and --package PATH of what it serves"
-            raise InputError(f"{error}; another is measured {words}") from error
+            raise InputError(
+                f"{error}; expected an embershard server, or --protocol oip or torchrec with "
+                "--package PATH of the served package"
+            ) from error
         if label:
             raise InputError(
                 f"{error}; expected a version (--version), got label {label!r}"
@@ -55,8 +54,8 @@ def find_subject(
 
 
 def packaged_model(package: Path, name: str) -> ServedModel:
-    """The description that our own server would give of a package. ``name``: the model's name at
-    the server. Empty: the package's."""
+    """The description of a package that an embershard server would return. ``name``: name of the
+    model at the server. Empty: the package's."""
     manifest = Package.open(package).manifest
     return ServedModel(
         name=name or manifest.model,
@@ -64,8 +63,8 @@ def packaged_model(package: Path, name: str) -> ServedModel:
         fingerprint=int(manifest.fingerprint, 16),
         inputs=(*map(_input, manifest.dense), *map(_input, manifest.sparse)),
         outputs=tuple(
-            ServedOutput(name=each.name, scope=each.scope, shape=each.shape)
-            for each in manifest.outputs
+            ServedOutput(name=output.name, scope=output.scope, shape=output.shape)
+            for output in manifest.outputs
         ),
         max_examples=manifest.limits.max_examples,
         max_ids=manifest.limits.max_ids,
@@ -76,7 +75,7 @@ def packaged_model(package: Path, name: str) -> ServedModel:
 def _input(spec: InputSpec) -> ServedInput:
     if isinstance(spec, DenseInputSpec):
         return ServedInput(name=spec.name, kind="dense", scope=spec.scope, default=spec.default)
-    known = 0  # A vocabulary has no range.
+    known = 0  # The ids of a vocabulary are no range.
     if isinstance(spec.ids, HashIds):
         known = spec.ids.rows
     elif isinstance(spec.ids, IdentityIds):

@@ -1,5 +1,4 @@
-"""The server under load: where it is, what it serves, whether it takes what we send, and its CPU
-time as /proc tells it."""
+"""The server under load: its address, its model, a trial of requests, and its CPU time."""
 
 import ipaddress
 import os
@@ -36,61 +35,58 @@ REFUSED = {
     grpc.StatusCode.UNAUTHENTICATED,
     grpc.StatusCode.UNIMPLEMENTED,
 }
-"""What every request like it would get. The others may pass, and are counted."""
+"""Statuses that similar requests would get too. Others may be temporary, and runs count them."""
 
 
 class OtherServerError(RequestError):
-    """A server of another make, which does not know our calls."""
+    """A server that is not ours: it has no GetModel."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An address that is resolved once, so that all calls go to one place."""
+    """An address that was resolved once, so that all calls reach one server."""
 
     host: str
-    """Numeric."""
-
     port: int
+
     tls: Tls | None = None
-    """With the name that the server's certificate must have. None: without TLS."""
+    """Includes the name that the server's certificate must have. None: without TLS."""
 
     token: str = field(default="", repr=False)
-    """That every call carries. Empty: none."""
 
     @property
     def name(self) -> str:
-        """As gRPC writes it."""
+        """The address as gRPC writes it."""
         if ":" in self.host:
             return f"ipv6:[{self.host}]:{self.port}"
         return f"ipv4:{self.host}:{self.port}"
 
     @property
     def is_local(self) -> bool:
-        """Whether it is a loopback address."""
         return ipaddress.ip_address(self.host).is_loopback
 
 
 def find_target(
     address: str, *, allow_remote: bool = False, tls: Tls | None = None, token: str = ""
 ) -> Target:
-    """Resolve ``host:port``."""
+    """Resolve ``host:port``. ``allow_remote``: accept an address of another machine."""
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
         raise InputError(f"target: expected HOST:PORT, got {address!r}")
     try:
-        found = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:  # Of a name, too, that IDNA does not know.
+        addresses = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:  # UnicodeError: a name that IDNA cannot encode.
         raise UnavailableError(f"target: {host!r} does not resolve: {error}") from error
     if tls is not None and not tls.server_name:
         tls = replace(tls, server_name=host)
     token = check_token(token)
-    targets = [Target(str(entry[4][0]), int(port), tls, token) for entry in found]
-    remote = [each for each in targets if not each.is_local]
+    targets = [Target(str(address[4][0]), int(port), tls, token) for address in addresses]
+    remote = [target for target in targets if not target.is_local]
     if remote and not allow_remote:
         raise InputError(
-            f"target: expected a loopback address, got {remote[0].host}: "
-            "--allow-remote puts load on another machine"
+            f"target: expected a loopback address, got {remote[0].host}; pass --allow-remote to "
+            "put load on another machine"
         )
     return targets[0]
 
@@ -98,8 +94,8 @@ def find_target(
 def ask_model(
     target: Target, model: str, *, timeout_seconds: float, version: int = 0, label: str = ""
 ) -> ServedModel:
-    """What the server says of a model: of its default version, unless one or a label is named.
-    `OtherServerError`: a server of another make."""
+    """Ask the server to describe a model, by default its default version. `OtherServerError`: the
+    server is not ours."""
     with open_channel(target.name, target.tls, grpc, CHANNEL_OPTIONS) as channel:
         get_model = with_token(
             channel.unary_unary(
@@ -122,8 +118,8 @@ def ask_model(
 def try_requests(
     target: Target, requests: Sequence[PooledRequest], *, timeout_seconds: float
 ) -> dict[str, int]:
-    """Send a few requests one by one, so that a run begins with ones that are understood. Returns
-    how many ids the model did not know, by feature; raises what refuses them, as `try_method`."""
+    """Send a few requests one by one, before a run. Returns the number of unknown ids by feature.
+    Raises the server's error if it refuses such requests."""
     unknown: dict[str, int] = {}
     for answer in try_method(
         target, METHODS["embershard"], requests, timeout_seconds=timeout_seconds
@@ -136,8 +132,8 @@ def try_requests(
 def try_method(
     target: Target, method: str, requests: Sequence[PooledRequest], *, timeout_seconds: float
 ) -> list[bytes]:
-    """Send a few requests one by one, and return the answers that there were: a call may fail for
-    what passes. A server that refuses such requests is an error with its words."""
+    """Send a few requests one by one, and return the answers. Raises the server's error if it
+    refuses such requests. Temporary failures are left out."""
     answers = []
     with open_channel(target.name, target.tls, grpc, CHANNEL_OPTIONS) as channel:
         call = with_token(channel.unary_unary(method), target.token)
@@ -151,15 +147,16 @@ def try_method(
 
 
 LISTENING: Final = "0A"
+"""State of a listening socket in /proc/net/tcp."""
 
 
 def listening_processes(port: int, *, proc: Path = Path("/proc")) -> list[int]:
-    """Processes that listen on a TCP port of any address of this machine and whose files we may
-    see, this one left out. ``proc``: where the kernel shows processes."""
+    """Other processes of this machine that listen on a TCP port, as far as we may read their
+    files. ``proc``: the kernel's folder of processes."""
     sockets = {f"socket:[{inode}]" for inode in _inodes(port, proc)}
     if not sockets:
         return []
-    folders = (each for each in proc.iterdir() if each.name.isdecimal())
+    folders = (folder for folder in proc.iterdir() if folder.name.isdecimal())
     return sorted(
         int(folder.name)
         for folder in folders
@@ -168,14 +165,15 @@ def listening_processes(port: int, *, proc: Path = Path("/proc")) -> list[int]:
 
 
 def cpu_seconds(processes: Iterable[int], *, proc: Path = Path("/proc")) -> float | None:
-    """User and system time that processes have used; None where one of them is gone."""
+    """User and system time of processes. None if one of them has ended."""
     ticks = 0
     for process in processes:
         try:
             line = (proc / str(process) / "stat").read_text()
         except OSError:
             return None
-        # The name, in parentheses, may hold anything. Then comes field 3; 14 and 15 are times.
+        # Field 2 is the name in parentheses, which may contain spaces and parentheses. The list
+        # starts with field 3. Fields 14 and 15 are the user and system time.
         fields = line[line.rindex(")") + 2 :].split()
         ticks += int(fields[11]) + int(fields[12])
     return ticks / os.sysconf("SC_CLK_TCK")
@@ -196,8 +194,8 @@ def _inodes(port: int, proc: Path) -> Iterator[str]:
 def _links(folder: Path) -> Iterator[str]:
     try:
         entries = list(folder.iterdir())
-    except OSError:  # Of another user, or gone.
+    except OSError:  # The process belongs to another user, or has ended.
         return
     for entry in entries:
-        with suppress(OSError):  # Closed since it was listed.
+        with suppress(OSError):  # The file may have been closed meanwhile.
             yield os.readlink(entry)

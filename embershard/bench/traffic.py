@@ -1,13 +1,13 @@
-"""What a bench sends, drawn or recorded, and the words for it."""
+"""The requests of a bench, drawn or recorded, and their description for the report."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from embershard.bench.drawing import Span, TrafficOptions, draw_requests
 from embershard.bench.id_sources import find_id_sources
 from embershard.bench.load_options import PooledRequest
+from embershard.bench.random_requests import Span, TrafficOptions, draw_requests
 from embershard.bench.replay import Replay
 from embershard.client import ServedModel
 
@@ -16,16 +16,12 @@ TRIED_FIRST: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """What will be sent."""
-
     pool: Sequence[PooledRequest]
 
     tried: Sequence[PooledRequest]
-    """The first few that the server should take: sent one by one before the load."""
+    """A few requests that the server should accept. They are sent one by one before the load."""
 
     words: Sequence[str]
-    """One line a fact."""
-
     warnings: Sequence[str]
 
 
@@ -36,7 +32,7 @@ def drawn_traffic(
     id_ranges: Mapping[str, Span],
     package: Path | None,
 ) -> Traffic:
-    """Requests drawn from a model's schema. `InputError`: as `find_id_sources` and
+    """Random requests that fit a model's schema. Raises the errors of `find_id_sources` and
     `draw_requests`."""
     sources = find_id_sources(model, ranges=id_ranges, package=package)
     pool = draw_requests(model, sources, options)
@@ -54,8 +50,8 @@ def drawn_traffic(
 
 
 def recorded_traffic(replay: Replay, model: ServedModel) -> Traffic:
-    """Requests of a recording. What was refused then is not tried first. `InputError`: the model's
-    schema is another one."""
+    """The requests of a recording. Those that were refused are not tried before the load.
+    `InputError`: the model has another schema than the recording."""
     replay.check_model(model)
     good = [
         request
@@ -66,7 +62,8 @@ def recorded_traffic(replay: Replay, model: ServedModel) -> Traffic:
     warnings = []
     if recording.torn_bytes:
         warnings.append(
-            f"{replay.path}: the last {recording.torn_bytes} bytes are no whole record, left out"
+            f"{replay.path}: the last {recording.torn_bytes} bytes are an incomplete record, and "
+            "are ignored"
         )
     return Traffic(
         pool=replay.requests,
@@ -75,7 +72,7 @@ def recorded_traffic(replay: Replay, model: ServedModel) -> Traffic:
             f"{len(replay.requests):,} recorded requests, sent in turn, from {replay.path}",
             _means(replay.requests),
             f"recorded from {recording.model} {recording.version}, {recording.share * 100:.3g} % "
-            f"of its calls, {len(good):,} answered well",
+            f"of its calls, {len(good):,} answered OK",
         ],
         warnings=warnings,
     )
@@ -84,7 +81,7 @@ def recorded_traffic(replay: Replay, model: ServedModel) -> Traffic:
 def _means(pool: Sequence[PooledRequest], *, law: str = "") -> str:
     count = len(pool)
     return (
-        f"on average {sum(each.examples for each in pool) / count:,.1f} examples, "
-        f"{sum(each.ids for each in pool) / count:,.1f} ids{law}, "
-        f"{sum(len(each.message) for each in pool) / count:,.0f} bytes"
+        f"on average {sum(request.examples for request in pool) / count:,.1f} examples, "
+        f"{sum(request.ids for request in pool) / count:,.1f} ids{law}, "
+        f"{sum(len(request.message) for request in pool) / count:,.0f} bytes"
     )

@@ -59,7 +59,7 @@ def _explain(args: argparse.Namespace) -> None:
         explanation = explain_sample(folder, args.sample or 0)
     else:
         explanation = explain_request(folder, **read_request(args.request))
-    num_examples = explanation.asked.sample.num_examples
+    num_examples = explanation.request.sample.num_examples
     if args.example is not None and not 0 <= args.example < num_examples:
         last = num_examples - 1
         expected = f"0 .. {last}" if last >= 0 else "none, as the request has no examples"

@@ -1,4 +1,4 @@
-"""One request, as the server sees it. Needs no torch in Python; the predictor maps libtorch."""
+"""Explains one request as the server sees it. Imports no torch; the predictor loads libtorch."""
 
 from embershard.explain.as_table import explanation_tables
 from embershard.explain.explanation import Explanation, explain_request, explain_sample

@@ -1,4 +1,4 @@
-"""An explanation as tables for people: the scores without each input, then the row of each id."""
+"""Prints an explanation as tables: the scores without each input, then the row of each id."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -15,31 +15,30 @@ from embershard.formatting import count_text
 from embershard.package.manifest import OutputSpec
 
 COLUMNS_SHOWN = 4
-"""Most scores in a line if outputs have many examples."""
+"""Most scores in a line if the caller names no examples."""
 
 IDS_SHOWN = 4
 NOISE = 1e-6
-"""A score of about 1 may differ by this much if nothing changed: the order of additions does."""
+"""Relative change of a score that is shown as 0. The order of additions causes such changes."""
 
 Document = Mapping[str, Any]
-"""The result of `explanation_json`, or a part of it."""
 
 
 def explanation_tables(
     explanation: Explanation, *, examples: Sequence[int] = (), everything: bool = False
 ) -> RenderableType:
-    """The explanation for a terminal.
+    """The explanation as rich tables, for a terminal.
 
     Args:
-        explanation: what to show.
-        examples: those to show, each 0 .. num_examples - 1. Empty: the first few.
-        everything: every example, and every id of a list.
+        explanation: the explanation to show.
+        examples: positions of the examples to show, 0 .. num_examples - 1. Empty: the first few.
+        everything: show every example and every id of a list.
     """
     scores = explanation.scores
-    outputs = [each for each in explanation.package.manifest.outputs if each.name in scores]
+    outputs = [output for output in explanation.package.manifest.outputs if output.name in scores]
     if not examples and not everything:
-        most = COLUMNS_SHOWN // max(sum(each.scope == "example" for each in outputs), 1)
-        examples = range(min(explanation.asked.sample.num_examples, max(most, 1)))
+        examples_max = COLUMNS_SHOWN // max(sum(out.scope == "example" for out in outputs), 1)
+        examples = range(min(explanation.request.sample.num_examples, max(examples_max, 1)))
     shown = explanation_json(explanation, examples=examples)
     parts: list[Text | Table] = [_headline(explanation, shown), _changes(shown, outputs)]
     if shown["dense"]:
@@ -47,11 +46,11 @@ def explanation_tables(
     if shown["sparse"]:
         parts.append(_sparse(shown["sparse"], everything=everything))
     first, *others = parts
-    return Group(first, *(each for part in others for each in (Text(), part)))
+    return Group(first, *(line for part in others for line in (Text(), part)))
 
 
 def _changes(shown: Document, outputs: Sequence[OutputSpec]) -> Table:
-    """Scores, and their change without each input."""
+    """A row of scores, then a row of changes for each input that is left out."""
     table = _table("left out", "in its place")
     columns = list[tuple[str, int]]()
     for output in outputs:
@@ -62,13 +61,13 @@ def _changes(shown: Document, outputs: Sequence[OutputSpec]) -> Table:
             table.add_column(Text("\n".join(head)), justify="right", no_wrap=True)
     scores = [shown["outputs"][name][place] for name, place in columns]
     _add_row(table, "(nothing)", "", *map(_score, scores))
-    for each in (*shown["dense"], *shown["sparse"]):
-        left_out = each["left_out"]
+    for feature in (*shown["dense"], *shown["sparse"]):
+        left_out = feature["left_out"]
         if left_out["failed"]:
-            _add_row(table, each["name"], f"{left_out['in_its_place']}: {left_out['failed']}")
+            _add_row(table, feature["name"], f"{left_out['in_its_place']}: {left_out['failed']}")
             continue
         changes = [left_out["change"][name][place] for name, place in columns]
-        _add_row(table, each["name"], left_out["in_its_place"], *map(_change, changes, scores))
+        _add_row(table, feature["name"], left_out["in_its_place"], *map(_change, changes, scores))
     return table
 
 
@@ -76,9 +75,12 @@ def _headline(explanation: Explanation, shown: Document) -> Text:
     lines = [
         f"{shown['model']} {shown['version']}   {count_text(shown['num_examples'], 'example')}"
     ]
-    asked = explanation.asked
-    if any(spec.name not in asked.given_ids and len(each.values) for spec, each in asked.sparse()):
-        lines.append("ids are as the package keeps them: of a string, the number it hashes to")
+    request = explanation.request
+    if any(
+        spec.name not in request.caller_ids and len(lists.values)
+        for spec, lists in request.sparse()
+    ):
+        lines.append("ids are shown as the package keeps them: a string as the number it hashes to")
     if hidden := shown["num_examples"] - len(shown["examples"]):
         lines.append(f"{count_text(hidden, 'more example')} not shown")
     return Text("\n".join(lines))
@@ -86,57 +88,59 @@ def _headline(explanation: Explanation, shown: Document) -> Text:
 
 def _dense(inputs: Sequence[Document]) -> Table:
     table = _table("dense input", "scope", "value")
-    for each in inputs:
-        values = ", ".join(f"{value:g}" for value in each["values"])
-        note = "" if each["given"] else "   (its default: not given)"
-        _add_row(table, each["name"], each["scope"], values + note)
+    for feature in inputs:
+        values = ", ".join(f"{value:g}" for value in feature["values"])
+        note = "" if feature["given"] else "   (its default: not given)"
+        _add_row(table, feature["name"], feature["scope"], values + note)
     return table
 
 
 def _sparse(inputs: Sequence[Document], *, everything: bool) -> Table:
     table = _table("sparse input", "map", "example", "id", "row", "table")
     table.add_column("norm", justify="right", no_wrap=True)
-    for each in inputs:
-        head = [each["name"], each["ids"]["kind"]]
-        for one in each["lists"]:
-            example = "" if one["example"] is None else str(one["example"])
-            for place in range(len(each["lookups"])):
-                for cells in _list(each, one, place, everything=everything):
+    for feature in inputs:
+        head = [feature["name"], feature["ids"]["kind"]]
+        for id_list in feature["lists"]:
+            example = "" if id_list["example"] is None else str(id_list["example"])
+            for place in range(len(feature["lookups"])):
+                for cells in _list_lines(feature, id_list, place, everything=everything):
                     _add_row(table, *head, example, *cells)
                     head, example = ["", ""], ""
     return table
 
 
-def _list(feature: Document, one: Document, place: int, *, everything: bool) -> Iterator[list[str]]:
-    """A list looked up once: its ids, those that are not shown, and the pooled vector."""
-    counted = [each for each in one["ids"] if each["fate"] != "cut"]
-    shown = one["ids"] if everything else counted[:IDS_SHOWN]
+def _list_lines(
+    feature: Document, id_list: Document, place: int, *, everything: bool
+) -> Iterator[list[str]]:
+    """Lines of one lookup of a list: its ids, counts of hidden ids, and the pooled vector."""
+    counted = [entry for entry in id_list["ids"] if entry["fate"] != "cut"]
+    shown = id_list["ids"] if everything else counted[:IDS_SHOWN]
     lookup = feature["lookups"][place]
-    for each in shown:
-        yield _id_line(feature, lookup["table"], each, place)
+    for entry in shown:
+        yield _id_line(feature, lookup["table"], entry, place)
     if hidden := [] if everything else counted[IDS_SHOWN:]:
-        unknown = sum(each["fate"] != "known" for each in hidden)
+        unknown = sum(entry["fate"] != "known" for entry in hidden)
         note = f"{unknown} of them unknown" if unknown else ""
         yield [f"... {len(hidden)} more", note, "", ""]
-    cut = len(one["ids"]) - len(counted)
+    cut = len(id_list["ids"]) - len(counted)
     if cut and not everything:
         yield [f"... {cut} more", _cut(feature), "", ""]
-    norm = one["pooled_norms"][place]
+    norm = id_list["pooled_norms"][place]
     if norm is not None:  # A sequence has no pooled vector.
         yield [f"{lookup['pooling']} of {len(counted)}", "", lookup["table"], f"{norm:.4f}"]
 
 
-def _id_line(feature: Document, table: str, one: Document, place: int) -> list[str]:
-    given = one["id"] if one["given"] is None else one["given"]
-    weight = "" if one["weight"] is None else f" x {one['weight']:g}"
-    shown = f"{given!r:.40}{weight}"
-    match one["fate"]:
+def _id_line(feature: Document, table: str, entry: Document, place: int) -> list[str]:
+    identifier = entry["id"] if entry["given"] is None else entry["given"]
+    weight = "" if entry["weight"] is None else f" x {entry['weight']:g}"
+    shown = f"{identifier!r:.40}{weight}"
+    match entry["fate"]:
         case "cut":
             return [shown, _cut(feature), "", ""]
         case "zero":
             return [shown, "zero (unknown)", "", "0.0000"]
-    row = f"{one['row']}{'' if one['fate'] == 'known' else ' (unknown)'}"
-    return [shown, row, table, f"{one['norms'][place]:.4f}"]
+    row = f"{entry['row']}{'' if entry['fate'] == 'known' else ' (unknown)'}"
+    return [shown, row, table, f"{entry['norms'][place]:.4f}"]
 
 
 def _cut(feature: Document) -> str:
@@ -144,12 +148,12 @@ def _cut(feature: Document) -> str:
 
 
 def _score(values: ArrayLike) -> str:
-    """A number, or the norm of several."""
+    """The score of an output that is one number, the norm of any other."""
     return f"{np.linalg.norm(values) if np.ndim(values) else values:.4f}"
 
 
 def _change(values: ArrayLike, scores: ArrayLike) -> str:
-    """The change of a score, or the norm of several changes."""
+    """The change of a number with its sign, the norm of any other change without one."""
     if np.abs(values).max() <= NOISE * max(1.0, float(np.abs(scores).max())):
         return "0"
     number, sign = float(np.linalg.norm(values)), ""
@@ -166,5 +170,5 @@ def _table(*heads: str) -> Table:
 
 
 def _add_row(table: Table, *cells: str) -> None:
-    """Cells as they are: names and ids may hold what rich would take for markup."""
+    """Add cells as plain text: rich would read markup in names and ids otherwise."""
     table.add_row(*map(Text, cells))

@@ -1,8 +1,8 @@
-"""A request as a server sees it: what its ids become, and what each input does to the scores.
+"""Explains a request: which rows its ids select, and what each input does to the scores.
 
-request ──▶ request validation, in C++ ──▶ scores, and scores without each input in turn
+request ──▶ validation (C++) ──▶ scores, and the scores without each input
                  │
-                 └─ taken ──▶ id maps ──▶ rows ──▶ vectors ──▶ norms
+                 └─ accepted ──▶ id maps ──▶ rows ──▶ vectors ──▶ norms
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,13 +15,19 @@ from numpy.typing import NDArray
 
 from embershard.client.arguments import names_of, with_string
 from embershard.errors import EmbershardError, InputError, InternalError, PlanError, RequestError
-from embershard.explain.request import Asked, IdRows, asked_inputs, asked_sample, map_ids
+from embershard.explain.request import (
+    ExplainedRequest,
+    IdRows,
+    client_request,
+    map_ids,
+    sample_request,
+)
 from embershard.package import Package
 from embershard.serving import LocalPrediction, LocalPredictor
 
 CALL_EXAMPLES = 1 << 14
 CALL_IDS = 1 << 20
-"""Most examples and ids of a call that holds two requests or more. They bound its memory."""
+"""Limits on the examples and ids of a call that holds several requests. They bound its memory."""
 
 
 @final
@@ -35,60 +41,66 @@ class LeftOut:
     """The value that the model gets instead: "no ids", "default 0.5", or "0"."""
 
     change: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
-    """The scores without it less those with it, by output, in the output's shape. Empty: none."""
+    """Scores without the input minus scores with it, by output, in the output's shape. Empty if
+    the request without the input failed."""
 
     failed: str = ""
-    """Why there are no scores without it. Empty: there are."""
+    """Why the request without the input failed. Empty: it did not."""
 
 
-def leave_out(predictor: LocalPredictor, asked: Asked) -> tuple[LocalPrediction, list[LeftOut]]:
-    """Ask with everything, and without each input in turn, all in one batch if that is small.
-    The request itself runs in every batch, and what is compared ran together. Returns the answer;
-    then what leaving out does, for each dense and each sparse input in order."""
-    defaults = {each.name: each.default for each in asked.manifest.dense}
-    in_place = {
-        **{name: "0" if each is None else f"default {each:g}" for name, each in defaults.items()},
-        **{each.name: "no ids" for each in asked.manifest.sparse},
+def leave_out(
+    predictor: LocalPredictor, request: ExplainedRequest
+) -> tuple[LocalPrediction, list[LeftOut]]:
+    """Score a request as it is, and without each input in turn.
+
+    All variants of a small request run in one batch. A large request runs in several batches, and
+    each of them contains the whole request, so that every comparison is within one batch.
+
+    Returns:
+        The scores of the whole request, and the changes: dense inputs first, in schema order.
+    """
+    defaults = {spec.name: spec.default for spec in request.manifest.dense}
+    replacements = {
+        name: "0" if default is None else f"default {default:g}"
+        for name, default in defaults.items()
     }
-    names = list(in_place)  # At least one: no model has none.
-    ids = max(len(asked.sample.values), 1)
-    # A request for request-scoped outputs only may have none.
-    examples = max(asked.sample.num_examples, 1)
+    replacements.update((spec.name, "no ids") for spec in request.manifest.sparse)
+    names = list(replacements)
+    ids = max(len(request.sample.values), 1)
+    examples = max(request.sample.num_examples, 1)
     step = max(1, min(CALL_EXAMPLES // examples, CALL_IDS // ids) - 1)
-    answers, found = list[LocalPrediction](), list[LeftOut]()
+    answers, changes = list[LocalPrediction](), list[LeftOut]()
     for first in range(0, len(names), step):
         part = names[first : first + step]
-        requests = [asked.request(), *(asked.request(without=name) for name in part)]
-        whole, *others = predictor.predict_merged(requests, asked.outputs)
+        samples = [request.sample_without(), *(request.sample_without(name) for name in part)]
+        whole, *others = predictor.predict_merged(samples, request.outputs)
         if isinstance(whole, EmbershardError):
             raise whole
         answers.append(whole)
         for name, other in zip(part, others, strict=True):
-            left_out = LeftOut(input=name, in_its_place=in_place[name])
+            left_out = LeftOut(input=name, in_its_place=replacements[name])
             if isinstance(other, EmbershardError):
-                found.append(replace(left_out, failed=str(other)))
+                changes.append(replace(left_out, failed=str(other)))
                 continue
-            change = {each: other.outputs[each] - whole.outputs[each] for each in whole.outputs}
-            found.append(replace(left_out, change=change))
-    return answers[0], found
+            change = {
+                output: other.outputs[output] - scores for output, scores in whole.outputs.items()
+            }
+            changes.append(replace(left_out, change=change))
+    return answers[0], changes
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Explanation:
-    """One request of N examples, explained. `explanation_json` says what its ids become."""
+    """One request of N examples, explained. `explanation_json` adds the vectors of its ids."""
 
     package: Package
-    """The package that was asked."""
-
-    asked: Asked
+    request: ExplainedRequest
 
     scores: Mapping[str, NDArray[np.float32]]
     """Outputs by name: ``(num_examples, ...)``, or ``(1, ...)`` in request scope."""
 
     sparse: tuple[IdRows, ...]
-    """The rows of each sparse input."""
-
     left_out: tuple[LeftOut, ...]
     """One for each dense input, then for each sparse one."""
 
@@ -106,83 +118,85 @@ def explain_request(
 
     Args:
         package: folder of one version.
-        dense, sparse, weights, num_examples, outputs: as :meth:`embershard.Client.predict` takes
-            them.
+        dense, sparse, weights, num_examples, outputs: arguments of
+            :meth:`embershard.Client.predict`.
 
     Raises:
-        InputError: an argument of another type than asked for.
+        InputError: an argument has the wrong type.
         RequestError: the request contradicts the schema, or a server would refuse it.
-        NotFoundError: no such output.
+        NotFoundError: the model has no such output.
         PackageError: the package is damaged, or its samples give other scores.
-        PlanError: this machine can serve none of its plans.
+        PlanError: this machine can serve none of the package's plans.
     """
-    wanted = names_of("outputs", outputs)
+    output_names = names_of("outputs", outputs)
     dense = {} if dense is None else dense
     opened = Package.open(package)
 
-    def ask(predictor: LocalPredictor) -> Asked:
+    def make_request(predictor: LocalPredictor) -> ExplainedRequest:
         sample = predictor.request(
             dense=dense, sparse=sparse, weights=weights, num_examples=num_examples
         )
-        return asked_inputs(opened.manifest, sample, dense, sparse or {}, outputs=wanted)
+        return client_request(opened.manifest, sample, dense, sparse or {}, outputs=output_names)
 
     try:
-        return _explained(opened, ask)
+        return _explain(opened, make_request)
     except RequestError as error:
         raise RequestError(with_string(str(error), sparse)) from None
 
 
 def explain_sample(package: str | Path, sample: int = 0) -> Explanation:
-    """Explain one of the requests that a package keeps.
+    """Explain one of the sample requests in a package.
 
     Args:
         package: folder of one version.
-        sample: its number, from 0.
+        sample: number of the sample, from 0.
 
     Raises:
-        InputError: no sample of that number.
+        InputError: the package has no sample of that number.
         PackageError: the package is damaged, or its samples give other scores.
-        PlanError: this machine can serve none of its plans.
+        PlanError: this machine can serve none of the package's plans.
     """
     opened = Package.open(package)
     samples = opened.samples()
     if not 0 <= sample < len(samples):
         raise InputError(f"sample: expected 0 .. {len(samples) - 1}, got {sample}")
-    asked = asked_sample(opened.manifest, samples[sample])
-    return _explained(opened, lambda _: asked)
+    request = sample_request(opened.manifest, samples[sample])
+    return _explain(opened, lambda _: request)
 
 
-def _explained(package: Package, ask: Callable[[LocalPredictor], Asked]) -> Explanation:
-    predictor = _predictor(package)
-    asked = ask(predictor)
-    answer, left_out = leave_out(predictor, asked)
+def _explain(
+    package: Package, make_request: Callable[[LocalPredictor], ExplainedRequest]
+) -> Explanation:
+    predictor = _load_predictor(package)
+    request = make_request(predictor)
+    answer, left_out = leave_out(predictor, request)
     sparse = tuple(
         map_ids(spec, lists, item.ids)
-        for (spec, lists), item in zip(asked.sparse(), package.schema().sparse, strict=True)
-        if item.ids is not None  # In a package, every input has a map.
+        for (spec, lists), item in zip(request.sparse(), package.schema().sparse, strict=True)
+        if item.ids is not None  # For mypy: inputs of a package always have an id map.
     )
-    counted = {
-        spec.name: found.unknown
-        for spec, found in zip(package.manifest.sparse, sparse, strict=True)
-        if found.unknown
+    unknown = {
+        spec.name: id_rows.unknown
+        for spec, id_rows in zip(package.manifest.sparse, sparse, strict=True)
+        if id_rows.unknown
     }
-    if counted != answer.unknown_ids:
+    if unknown != answer.unknown_ids:
         raise InternalError(
             f"unknown ids: expected {dict(answer.unknown_ids)}, as the server counts them, "
-            f"got {counted} from the package's id maps"
+            f"got {unknown} from the package's id maps"
         )
     return Explanation(
         package=package,
-        asked=asked,
+        request=request,
         scores=answer.outputs,
         sparse=sparse,
         left_out=tuple(left_out),
     )
 
 
-def _predictor(package: Package) -> LocalPredictor:
-    """The model by the default plan, or by the first other plan that this machine can serve. Plans
-    change scores only by rounding."""
+def _load_predictor(package: Package) -> LocalPredictor:
+    """Load the package by its default plan, or by another one if this machine cannot serve that.
+    Plans change scores only by rounding."""
     refusals = list[PlanError]()
     for plan in dict.fromkeys([package.manifest.default_plan, *package.plans]):
         try:

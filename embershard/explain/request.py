@@ -1,4 +1,4 @@
-"""One request, input by input, the requests that are made of it, and the rows of its ids."""
+"""One request input by input, the same request without an input, and the rows of its ids."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,49 +13,46 @@ from embershard.package.id_maps import ZERO_ROW
 from embershard.package.manifest_inputs import DenseInputSpec, SparseInputSpec
 from embershard.package.samples import SampleLists
 
-GivenId: TypeAlias = str | int
+CallerId: TypeAlias = str | int
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Asked:
-    """A request of N examples and what its caller gave."""
+class ExplainedRequest:
+    """A request of N examples, and which of its values the caller wrote."""
 
     manifest: Manifest
-    """Of the model that was asked."""
-
     sample: SampleRequest
 
-    given_dense: Collection[str]
-    """The dense inputs that the caller gave; the default of each other one stands in for it."""
+    caller_dense: Collection[str]
+    """Names of the dense inputs that the caller passed. The others have their defaults."""
 
-    given_ids: Mapping[str, tuple[GivenId, ...]]
-    """By sparse input, each id as the caller wrote it: a string, or a number. An input that is not
-    there: as ``sample`` has them."""
+    caller_ids: Mapping[str, tuple[CallerId, ...]]
+    """By sparse input, each id as the caller wrote it: a string or a number. Missing inputs have
+    only the ids in ``sample``, where a string is its hash."""
 
     outputs: tuple[str, ...] = ()
-    """Those wanted. Empty: all."""
+    """Names of the outputs to explain. Empty: all."""
 
     def dense(self) -> Iterator[tuple[DenseInputSpec, NDArray[np.float32]]]:
-        """Each dense input in the model's order, and its values: ``[N]``, or ``[1]`` in request
+        """Each dense input in schema order, and its values: ``[N]``, or ``[1]`` in request
         scope."""
         return _columns(self.manifest, self.sample.request_dense, self.sample.example_dense)
 
     def sparse(self) -> Iterator[tuple[SparseInputSpec, SampleLists]]:
-        """Each sparse input in the model's order, and its lists, of ids as the server sees them."""
         return zip(self.manifest.sparse, self.sample.lists(self.manifest.sparse), strict=True)
 
-    def request(self, *, without: str = "") -> SampleRequest:
-        """The request, without one input if one is named: then a sparse input is empty, and a
-        dense one has its default, or 0 if it has none."""
+    def sample_without(self, name: str = "") -> SampleRequest:
+        """A copy of the request in which the input ``name`` has no ids if it is sparse, and its
+        default (otherwise 0) if it is dense."""
         request_dense = self.sample.request_dense.copy()
         example_dense = self.sample.example_dense.copy()
         for spec, column in _columns(self.manifest, request_dense, example_dense):
-            if spec.name == without:
+            if spec.name == name:
                 column[:] = spec.default or 0
         lists = [
-            SampleLists(0 * each.lengths, each.values[:0], None) if spec.name == without else each
-            for spec, each in self.sparse()
+            SampleLists(0 * lists.lengths, lists.values[:0], None) if spec.name == name else lists
+            for spec, lists in self.sparse()
         ]
         return SampleRequest.of_lists(request_dense, example_dense, lists)
 
@@ -63,44 +60,43 @@ class Asked:
 def _columns(
     manifest: Manifest, request_dense: NDArray[np.float32], example_dense: NDArray[np.float32]
 ) -> Iterator[tuple[DenseInputSpec, NDArray[np.float32]]]:
-    """Each dense input and a view of its values."""
     columns = {"request": iter(request_dense[:, None]), "example": iter(example_dense.T)}
     return ((spec, next(columns[spec.scope])) for spec in manifest.dense)
 
 
-def asked_inputs(
+def client_request(
     manifest: Manifest,
     sample: SampleRequest,
     dense: object,
     sparse: Mapping[str, object],
     *,
     outputs: Sequence[str] = (),
-) -> Asked:
-    """A request as a caller of the client has it. ``sample``: made of ``dense`` and ``sparse``.
-    ``outputs``: those wanted. Empty: all."""
-    given = {
-        name: tuple(flatten(name, lists, _as_given).values.tolist())
+) -> ExplainedRequest:
+    """The request of a client. ``dense`` and ``sparse`` are the client's arguments, from which
+    ``sample`` was made. ``outputs``: names of the outputs to explain. Empty: all."""
+    caller_ids = {
+        name: tuple(flatten(name, lists, _unconverted).values.tolist())
         for name, lists in sparse.items()
     }
-    # A matrix, which is no mapping, holds every input.
-    names = set(dense) if isinstance(dense, Mapping) else {each.name for each in manifest.dense}
-    return Asked(
+    # Dense inputs come as a mapping, or as a matrix with a column for every input.
+    names = set(dense) if isinstance(dense, Mapping) else {spec.name for spec in manifest.dense}
+    return ExplainedRequest(
         manifest=manifest,
         sample=sample,
-        given_dense=names,
-        given_ids=given,
+        caller_dense=names,
+        caller_ids=caller_ids,
         outputs=tuple(outputs),
     )
 
 
-def asked_sample(manifest: Manifest, sample: SampleRequest) -> Asked:
-    """A request that a package keeps."""
-    names = {each.name for each in manifest.dense}
-    return Asked(manifest=manifest, sample=sample, given_dense=names, given_ids={})
+def sample_request(manifest: Manifest, sample: SampleRequest) -> ExplainedRequest:
+    """One of a package's sample requests, whose ids are known only as numbers."""
+    names = {spec.name for spec in manifest.dense}
+    return ExplainedRequest(manifest=manifest, sample=sample, caller_dense=names, caller_ids={})
 
 
-def _as_given(name: str, values: list[Any] | tuple[Any, ...] | NDArray[Any]) -> NDArray[Any]:
-    """Values as they are, in one dimension; ``ids_of`` has refused what is no id."""
+def _unconverted(name: str, values: list[Any] | tuple[Any, ...] | NDArray[Any]) -> NDArray[Any]:
+    """The ids as the caller wrote them, as an array of one dimension."""
     if isinstance(values, np.ndarray):
         return values
     kept = np.empty(len(values), dtype=object)
@@ -109,24 +105,31 @@ def _as_given(name: str, values: list[Any] | tuple[Any, ...] | NDArray[Any]) -> 
 
 
 class IdRows(NamedTuple):
-    """The ids of a sparse input, ``[ids]`` each."""
+    """Rows and fates of the ids of one sparse input, each ``[ids]``."""
 
     rows: NDArray[np.int64]
-    """The row of each, -1 where there is none."""
+    """The row of each id, -1 if it has none."""
 
     fates: NDArray[np.str_]
-    """``known``: the id has a row. Unknown ids: ``oov``, the row of all unknown ones; ``zero``, a
-    zero vector. ``cut``: beyond max_ids, never looked at. (The policy ``reject`` refuses the
-    request.)"""
+    """What the id map does with each id.
+
+    | fate | the id |
+    |---|---|
+    | ``known`` | has a row |
+    | ``oov`` | is unknown, and gets the row that all unknown ids share |
+    | ``zero`` | is unknown, and gets a zero vector |
+    | ``cut`` | is dropped, since its list is longer than max_ids |
+    """
 
     @property
     def unknown(self) -> int:
-        """Ids that count and that the map does not know."""
+        """Number of ids that are unknown and not cut."""
         return int(np.isin(self.fates, ("oov", "zero")).sum())
 
 
 def map_ids(spec: SparseInputSpec, lists: SampleLists, ids: IdMap) -> IdRows:
-    """Follow the ids of one input to their rows. ``lists``: without ids that its map rejects."""
+    """Rows and fates of the ids of one input. The server has already rejected requests with ids
+    that the map rejects."""
     kept = _kept(spec, lists.lengths)
     known = ids.lookup(lists.values) != ZERO_ROW
     rows = np.full(len(kept), ZERO_ROW, np.int64)
@@ -137,12 +140,13 @@ def map_ids(spec: SparseInputSpec, lists: SampleLists, ids: IdMap) -> IdRows:
 
 
 def _kept(spec: SparseInputSpec, lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which ids count, bool ``[ids]``: of a list that is too long, its first or its last."""
-    most = spec.max_ids
-    if not most:
+    """True for the ids that are not cut, bool ``[ids]``. ``spec.keep`` says which end of a long
+    list stays."""
+    max_ids = spec.max_ids
+    if not max_ids:
         return np.ones(lengths.sum(), np.bool_)
     ends = np.cumsum(lengths)
     position = np.arange(lengths.sum()) - np.repeat(ends - lengths, lengths)
     if spec.keep == "last":
-        return np.asarray(position >= np.repeat(lengths - most, lengths))
-    return np.asarray(position < most)
+        return np.asarray(position >= np.repeat(lengths - max_ids, lengths))
+    return np.asarray(position < max_ids)

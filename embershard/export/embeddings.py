@@ -1,13 +1,13 @@
-"""What a module looks up: its tables, and where each pooled vector and each sequence lies.
+"""Finds the tables and lookups of a module, and lays out the results of the lookups.
 
-The vectors of one scope stand side by side in one matrix, in the order of the schema's sparse
-inputs and, for an input of several tables, of the tables:
+The pooled vectors of one scope are columns of one matrix, in the order of the schema's sparse
+inputs. Vectors of one input follow the order of its tables:
 
     request_pooled [R, P_r]    user | history | …
     example_pooled [B, P_e]    item | genres | …
 
-What is looked up without pooling is a sequence: the vectors of all lists, and where each list
-begins. The sequences of one scope are numbered in the same order:
+A lookup without pooling results in a sequence: the vectors of all lists, and the offset of each
+list. The sequences of one scope are numbered in the same order:
 
     request_sequences          history: values [T, dim], offsets [R + 1] | …
 """
@@ -44,8 +44,13 @@ SCOPES: tuple[Scope, Scope] = ("request", "example")
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Where what a lookup gives lies: columns ``start .. start + width`` of its scope's matrix. Of
-    a sequence ``start`` is its number in its scope, ``width`` that of its vectors."""
+    """Location of a lookup's result.
+
+    | result | start | width |
+    |---|---|---|
+    | pooled vectors | first column in the matrix of the scope | columns |
+    | sequence | number of the sequence in the scope | columns of its vectors |
+    """
 
     scope: Scope
     start: int
@@ -54,15 +59,13 @@ class Columns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableLookup:
-    """One sparse input, looked up in one table."""
-
     input: SparseInput
 
     path: str
-    """Of the embedding module."""
+    """Path of the embedding module."""
 
     key: str
-    """Of the module's output."""
+    """Key of the module's output."""
 
     lookup: Lookup
     columns: Columns
@@ -70,31 +73,29 @@ class TableLookup:
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Tables and lookups of a module, and where what they give lies."""
+    """Tables and lookups of a module, and the locations of their results."""
 
     tables: Mapping[str, Tensor]
-    """By name, ``(rows, dim)``, float32, or float16 of FP16 tables: the module's own."""
+    """The module's weights by table name, ``(rows, dim)``: float32, or float16 for FP16 tables."""
 
     pooled: tuple[TableLookup, ...]
-    """In the order of their columns."""
+    """In the order of their columns, for each scope."""
 
     sequences: tuple[TableLookup, ...]
-    """In the order of their numbers, those of both scopes."""
+    """In the order of their numbers, for each scope."""
 
     def every(self) -> list[TableLookup]:
-        """All lookups, the pooled ones first."""
+        """All lookups, pooled ones first."""
         return [*self.pooled, *self.sequences]
 
     def of_input(self, name: str) -> tuple[Lookup, ...]:
-        """The lookups of one sparse input, the pooled ones first."""
         return tuple(self._by_input[name])
 
     def lookup(self, path: str, key: str) -> TableLookup:
-        """That of an output of an embedding module."""
         return self._by_output[path, key]
 
     def rows(self, item: SparseInput) -> int:
-        """Rows of the tables that an input is looked up in."""
+        """Number of rows of each table of an input."""
         return len(self.tables[self.of_input(item.name)[0].table])
 
     @cached_property
@@ -109,20 +110,24 @@ class Layout:
         return {(lookup.path, lookup.key): lookup for lookup in self.every()}
 
 
-def gives_sequences(module: EmbeddingModule) -> bool:
-    """Whether its outputs are not pooled."""
+def returns_sequences(module: EmbeddingModule) -> bool:
     return isinstance(module, SEQUENCE_MODULES)
 
 
 def lay_out(modules: Mapping[str, EmbeddingModule], schema: Schema) -> Layout:
-    """Decide where every pooled vector and every sequence lies. ``modules``: by path; they look up
-    every sparse input."""
+    """Make the layout of a module's lookups. ``modules``: its embedding modules by path.
+
+    Raises:
+        ExportError: two tables have the same name, a module contradicts the schema, or a sparse
+            input is not looked up.
+    """
     tables: dict[str, Tensor] = {}
     for path, module in modules.items():
         for name, weight in _weights(module).items():
             if name in tables:
                 raise ExportError(
-                    f"{path}: table {name!r}: expected a name used once, got it twice"
+                    f"{path}: table {name!r}: expected a table with another name, got this name "
+                    "twice"
                 )
             tables[name] = weight
     inputs = {item.name: item for item in schema.sparse}
@@ -131,24 +136,22 @@ def lay_out(modules: Mapping[str, EmbeddingModule], schema: Schema) -> Layout:
         for output in _outputs(path, module):
             _check_input(path, module, output.feature, inputs)
             outputs[output.feature].append(output)
-    if unused := [name for name, found in outputs.items() if not found]:
+    if unused := [name for name, lookups in outputs.items() if not lookups]:
         raise ExportError(
-            f"sparse inputs {unused}: expected a table that looks them up, got "
-            "none; call its embedding module in forward, or drop them from the schema"
+            f"sparse inputs {unused}: expected tables that look them up, got none; call their "
+            "embedding module in forward, or drop them from the schema"
         )
 
     layout = Layout(
         tables=tables,
-        pooled=tuple(_placed(schema, outputs, "pooled")),
-        sequences=tuple(_placed(schema, outputs, "sequence")),
+        pooled=tuple(_place_outputs(schema, outputs, "pooled")),
+        sequences=tuple(_place_outputs(schema, outputs, "sequence")),
     )
     _check_rows(layout)
     return layout
 
 
 class _Output(NamedTuple):
-    """An output of an embedding module."""
-
     path: str
     key: str
     feature: str
@@ -156,7 +159,7 @@ class _Output(NamedTuple):
     width: int
 
 
-def _placed(
+def _place_outputs(
     schema: Schema,
     outputs: Mapping[str, list[_Output]],
     output: Literal["pooled", "sequence"],
@@ -171,7 +174,7 @@ def _placed(
 
 
 def _prefix(module: EmbeddingModule) -> str:
-    return "embeddings." if gives_sequences(module) else "embedding_bags."
+    return "embeddings." if returns_sequences(module) else "embedding_bags."
 
 
 def _weights(module: EmbeddingModule) -> dict[str, Tensor]:
@@ -184,19 +187,18 @@ def _weights(module: EmbeddingModule) -> dict[str, Tensor]:
 
 
 def configs_of(module: EmbeddingModule) -> list[EmbeddingBagConfig] | list[EmbeddingConfig]:
-    """Its tables, in order."""
     if isinstance(module, BAG_MODULES):
         return module.embedding_bag_configs()
     return module.embedding_configs()
 
 
 def half_tables(module: nn.Module) -> Iterator[tuple[str, str]]:
-    """Tables of data_type FP16: path of the collection, and name of the weights in it."""
-    for path, each in module.named_modules():
-        if isinstance(each, EMBEDDING_MODULES):
-            for table in configs_of(each):
+    """Yield the tables of data type FP16: path of the collection, and name of the weights in it."""
+    for path, part in module.named_modules():
+        if isinstance(part, EMBEDDING_MODULES):
+            for table in configs_of(part):
                 if table.data_type is DataType.FP16:
-                    yield path, f"{_prefix(each)}{table.name}.weight"
+                    yield path, f"{_prefix(part)}{table.name}.weight"
 
 
 def _outputs(path: str, module: EmbeddingModule) -> Iterator[_Output]:
@@ -217,24 +219,26 @@ def _check_input(
 ) -> None:
     where = f"{path}: feature {feature!r}"
     if feature not in inputs:
-        raise ExportError(f"{where}: expected one of the schema's sparse inputs {list(inputs)}")
+        raise ExportError(
+            f"{where}: expected one of the schema's sparse inputs {list(inputs)}, got {feature!r}"
+        )
     weighted = isinstance(module, BAG_MODULES) and module.is_weighted()
     if inputs[feature].weighted != weighted:
         raise ExportError(
-            f"{where}: expected weighted={weighted} in the schema as in the module, "
+            f"{where}: expected weighted={weighted} in the schema, as in the module, "
             f"got weighted={inputs[feature].weighted}"
         )
 
 
 def _check_rows(layout: Layout) -> None:
-    """Every table of an input has the rows that its id map gives, or as many as its others."""
-    for each in layout.every():
-        ids = each.input.ids
-        expected = layout.rows(each.input) if ids is None else ids.num_rows
-        rows = len(layout.tables[each.lookup.table])
+    """Check that the tables of an input have the rows of its id map, or all the same number."""
+    for table_lookup in layout.every():
+        item, table = table_lookup.input, table_lookup.lookup.table
+        expected = layout.rows(item) if item.ids is None else item.ids.num_rows
+        rows = len(layout.tables[table])
         if rows != expected:
-            source = "the input's first table" if ids is None else "its id map"
+            source = "the input's first table" if item.ids is None else "its id map"
             raise ExportError(
-                f"feature {each.input.name!r}: table {each.lookup.table!r}: expected {expected} "
-                f"rows as {source} has, got {rows}"
+                f"feature {item.name!r}: table {table!r}: expected {expected} rows, as {source} "
+                f"has, got {rows}"
             )

@@ -1,4 +1,4 @@
-"""From a trained module to a published package."""
+"""Exports a trained module as a package."""
 
 import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
@@ -14,10 +14,10 @@ from embershard.errors import ExportError, InputError
 from embershard.export.dense_program import DenseProgram
 from embershard.export.program_builder import build_program
 from embershard.export.report import REPORT_FILE, report_json
-from embershard.export.samples import check_requests, random_samples, scored
+from embershard.export.samples import check_requests, random_samples, score_samples
 from embershard.export.tables import Weights, weights_of, write_table
 from embershard.export.torchscript import encode_program
-from embershard.export.tracing import uncompiled
+from embershard.export.trace import uncompiled
 from embershard.models import LogitModel
 from embershard.package.id_maps import Vocabulary
 from embershard.package.input_specs import specs_of, vocabulary_files, with_lookups
@@ -53,7 +53,7 @@ FBGEMM_DISTRIBUTIONS = ("fbgemm-gpu-cpu", "fbgemm-gpu")
 
 
 def write_inputs(writer: PackageWriter, program: DenseProgram) -> list[InputSpec]:
-    """Write the vocabularies; what the manifest says of the inputs."""
+    """Write the vocabularies, and return the manifest's specs of the inputs."""
     schema, layout = program.schema, program.layout
     files = vocabulary_files(schema)
     paths: dict[str, str] = {}
@@ -63,11 +63,11 @@ def write_inputs(writer: PackageWriter, program: DenseProgram) -> list[InputSpec
             assert isinstance(item.ids, Vocabulary)
             paths[file] = writer.add_vocabulary(file, item.ids)
     dense, sparse = specs_of(schema, {name: paths[file] for name, file in files.items()})
-    looked_up = (
-        with_lookups(kept, layout.of_input(item.name), rows=layout.rows(item))
-        for kept, item in zip(sparse, schema.sparse, strict=True)
+    with_tables = (
+        with_lookups(spec, layout.of_input(item.name), rows=layout.rows(item))
+        for spec, item in zip(sparse, schema.sparse, strict=True)
     )
-    return [*dense, *looked_up]
+    return [*dense, *with_tables]
 
 
 def _producer() -> Producer:
@@ -79,7 +79,9 @@ def _producer() -> Producer:
             continue
         ours = embershard.version.__version__
         return Producer(embershard=ours, torch=version("torch"), fbgemm_gpu=fbgemm)
-    raise ExportError(f"expected one of {FBGEMM_DISTRIBUTIONS} to be installed, got neither")
+    raise ExportError(
+        f"expected one of {', '.join(FBGEMM_DISTRIBUTIONS)} to be installed, got none"
+    )
 
 
 DENSE_DTYPES: Mapping[str, DenseDtype] = {"fp32": "float32", "bf16": "bfloat16"}
@@ -87,12 +89,12 @@ DENSE_DTYPES: Mapping[str, DenseDtype] = {"fp32": "float32", "bf16": "bfloat16"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportProgress:
-    """How far an export is."""
+    """The progress of an export, over all tables."""
 
     table: str
-    rows_done: int
-    """Over all tables."""
+    """The table that is being written."""
 
+    rows_done: int
     rows_total: int
 
 
@@ -112,9 +114,9 @@ def export_model(
 ) -> Path:
     """Export a module as a package: quantized tables, id maps, a plan and the dense program.
 
-    Everything is written beside ``out`` and appears there whole, or not at all. The program is
-    compared with the module on random batches first, and the package carries requests with the
-    outputs that its own bytes must give.
+    The program is compared with the module on random batches first. The package contains sample
+    requests with the outputs that a server must return. The package appears at ``out`` when it is
+    complete.
 
     ::
 
@@ -123,42 +125,41 @@ def export_model(
         )
 
     Args:
-        module: ``forward(dense, sparse)``: float32 ``(B, inputs)`` in schema order and a
-            KeyedJaggedTensor of rows; gives a tensor (the output ``score``) or a dict of them. It
-            must trace with torch.fx. A ``LogitModel`` is exported as what it says is
-            ``served``, in essence the sigmoid of its logits. Left as it was; tables are read slice
-            by slice.
+        module: has ``forward(dense, sparse)``, where ``dense`` is float32 ``(B, inputs)`` in
+            schema order and ``sparse`` a KeyedJaggedTensor of rows. It returns a tensor (the
+            output ``score``) or a dict of tensors, and can be traced with torch.fx. For a
+            ``LogitModel`` the module that its ``served`` returns is exported, usually the sigmoid
+            of its logits. The module is not changed.
         schema: the inputs.
-        out: ``<repository>/<model>/<version>``; must not be there yet.
-        weights: how tables are stored: int8, int4, fp16 or fp32, or a mapping from patterns of
-            table names.
-        dense_dtype: what linear layers of the dense program take, fp32 or bf16. In bf16 their
-            operands and results are rounded, all else stays fp32; the report says what that does
-            to the samples' outputs.
-        devices: what the default plan places the tables on: ``2xcpu``, ``2xcpu:8GiB``. Processors
-            only: `embershard plan` adds a plan for GPUs.
-        plan: how: ``table``, ``row``, ``column``, ``replicate``, or ``auto``: by the costs that
-            ship and what the samples look up.
-        samples: real requests as ``SampleRequest``s, such as ``embershard.data.sample_requests``
-            returns; their outputs are computed anew. None: a few random ones.
-        limits: most that one request may hold. None: 4096 examples, 2**20 ids.
-        progress: called as rows are written.
-        seed: of everything random.
+        out: ``<repository>/<model>/<version>``, which must not exist.
+        weights: type of the stored weights: int8, int4, fp16 or fp32, or a mapping from patterns
+            of table names to types.
+        dense_dtype: fp32, or bf16 to round operands and results of linear layers with 8 or more
+            outputs to bfloat16. The report compares the samples' outputs with those of fp32.
+        devices: devices of the default plan, such as ``2xcpu`` or ``2xcpu:8GiB``. Only processors;
+            `embershard plan` adds a plan for GPUs.
+        plan: strategy of the default plan: ``table``, ``row``, ``column``, ``replicate``, or
+            ``auto``, which plans for the samples' lookups with measurements that ship with us.
+        samples: real requests, such as ``embershard.data.sample_requests`` returns. Their outputs
+            are computed again. None: a few random requests.
+        limits: limits of one request. None: 4096 examples, 2**20 ids.
+        progress: called while rows are written.
+        seed: seed of all random numbers.
 
     Returns:
         ``out``.
 
     Raises:
-        ExportError: a module that cannot be exported, or arguments that do not fit it.
-        InputError: something is at ``out`` already, devices that cannot be read, an unknown
-            ``plan``, or tables that do not fit the devices.
+        ExportError: the module cannot be exported, or the arguments do not fit it.
+        InputError: ``out`` exists, ``devices`` or ``plan`` is invalid, or the tables do not fit
+            the devices.
     """
     limits = default_limits() if limits is None else limits
     _check_kinds(module, schema, limits, seed)
     check_are_samples("samples", () if samples is None else samples)
     module = uncompiled(module)
     model, version = _identity(Path(out))
-    fleet = _served(devices)
+    fleet = _default_fleet(devices)
     check_strategy(plan)
     check_requests(samples or (), schema, limits)
     program = build_program(
@@ -171,8 +172,8 @@ def export_model(
     layout = program.layout
     kinds = weights_of(layout.tables, weights)
     chosen = samples or random_samples(schema, layout, limits=limits, seed=seed)
-    checked = scored(chosen, program, kinds, random=not samples)
-    exact = scored(chosen, program.float32, kinds) if program.float32 else None
+    scored = score_samples(chosen, program, kinds, random=not samples)
+    exact = score_samples(chosen, program.float32, kinds) if program.float32 else None
     done, total = 0, sum(len(weight) for weight in layout.tables.values())
 
     def written(table: str, rows: int) -> None:
@@ -187,11 +188,11 @@ def export_model(
             for name, weight in layout.tables.items()
         ]
         inputs = write_inputs(writer, program)
-        placed = place(tables, inputs, checked, fleet, strategy=plan)
-        writer.add_plan(placed)
-        writer.add_samples(checked)
+        default_plan = make_default_plan(tables, inputs, scored, fleet, strategy=plan)
+        writer.add_plan(default_plan)
+        writer.add_samples(scored)
         writer.add_file(PROGRAM_FILE, encode_program(program.script))
-        writer.add_file(REPORT_FILE, report_json(tables, checked, exact))
+        writer.add_file(REPORT_FILE, report_json(tables, scored, exact))
         return writer.publish(
             PackageContents(
                 model=model,
@@ -205,25 +206,26 @@ def export_model(
                         kind="torchscript", target="cpu", dtype=program.dtype, file=PROGRAM_FILE
                     )
                 ],
-                plans=[placed.name],
+                plans=[default_plan.name],
                 limits=limits,
             )
         )
 
 
 def _check_kinds(module: object, schema: object, limits: object, seed: object) -> None:
-    """A class in place of its instance is easily passed."""
     kinds = (("module", module, nn.Module), ("schema", schema, Schema), ("limits", limits, Limits))
-    for name, given, kind in kinds:
-        if not isinstance(given, kind):
-            got = f"the class {given.__name__} itself" if isinstance(given, type) else given
+    for name, value, kind in kinds:
+        if not isinstance(value, kind):
+            # A frequent mistake is to pass a class in place of its instance.
+            got = f"the class {value.__name__} itself" if isinstance(value, type) else value
             raise ExportError(f"{name}: expected a {kind.__name__}, got {got!s:.80}")
     if not isinstance(seed, Integral) or seed < 0:
         raise ExportError(f"seed: expected an integer from 0, got {seed!r}")
     if isinstance(module, DistributedModelParallel):
         raise ExportError(
-            "module: expected one that lies in this process, got DistributedModelParallel; "
-            "save_state it, then call export_checkpoint(folder, out, model=...)"
+            "module: expected a module whose weights are all in this process, got "
+            "DistributedModelParallel; write its weights with save_state, then call "
+            "export_checkpoint(folder, out, model=...)"
         )
 
 
@@ -242,12 +244,12 @@ def _dtype(dense_dtype: str) -> DenseDtype:
     return DENSE_DTYPES[dense_dtype]
 
 
-def _served(devices: str) -> Fleet:
-    """The devices of the package's first plan, which every machine has."""
+def _default_fleet(devices: str) -> Fleet:
+    """The devices of the package's default plan. Every machine must have them."""
     if not parse_devices(devices.partition(":")[0])[0].startswith("cpu:"):
         raise ExportError(
-            f"devices: expected cpu, which every machine has, got {devices!r}; after the export "
-            f"`embershard plan PACKAGE --devices {devices}` adds a plan for them"
+            f"devices: expected processors, which every machine has, got {devices!r}; export for "
+            f"processors, then add a plan with `embershard plan PACKAGE --devices {devices}`"
         )
     return parse_fleet(devices)
 
@@ -257,13 +259,12 @@ AUTO = "auto"
 
 
 def check_strategy(strategy: str) -> None:
-    """Whether ``place`` knows it."""
     known = [*STRATEGIES, AUTO]
     if strategy not in known:
         raise InputError(f"plan: expected one of {', '.join(known)}, got {strategy!r}")
 
 
-def place(
+def make_default_plan(
     tables: Sequence[TableSpec],
     inputs: Sequence[InputSpec],
     samples: Sequence[SampleRequest],
@@ -271,10 +272,10 @@ def place(
     *,
     strategy: str,
 ) -> Plan:
-    """The package's default plan, by one of ``STRATEGIES``, or ``auto``: by what the samples look
-    up. `InputError`: the tables do not fit the fleet."""
+    """The package's default plan. ``strategy``: one of ``STRATEGIES``, or ``auto``, which plans for
+    the samples' lookups. `InputError`: the tables do not fit the fleet."""
     if strategy == AUTO:
-        sparse = [each for each in inputs if isinstance(each, SparseInputSpec)]
+        sparse = [spec for spec in inputs if isinstance(spec, SparseInputSpec)]
         load = load_of(tables, sparse, samples, source="the samples")
         machine = default_machine(fleet.kind, fleet.memory_bytes or 0)
         return plan_package(serving_problem(tables, fleet, load, machine), name=NAME)

@@ -1,4 +1,4 @@
-"""From weights on disk to a package: a checkpoint of ours, or any state dict and its factory."""
+"""Exports weights on disk: a checkpoint of ours, or any state dict with a factory of its module."""
 
 import importlib
 import zipfile
@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from embershard.errors import DataError, ExportError, InputError
 from embershard.export.exporter import ExportProgress, export_model
-from embershard.export.pruning import PrunedTable, prunable_counts, prune_rows
+from embershard.export.prune import PrunedTable, prunable_counts, prune_rows
 from embershard.export.tables import Weights
-from embershard.export.tracing import uncompiled_name
+from embershard.export.trace import uncompiled_name
+from embershard.package.files import room_needed
 from embershard.package.schema import Schema
-from embershard.package.sealing import room_needed
 from embershard.sharding.held_tables import read_access_counts
 from embershard.sharding.state_reads import WRAPPERS, wrapper_prefix
 from embershard.training import (
@@ -46,45 +46,42 @@ def export_checkpoint(
     pruned: Callable[[Mapping[str, PrunedTable]], None] = lambda _: None,
     progress: Callable[[ExportProgress], None] | None = None,
 ) -> Path:
-    """Export what a checkpoint holds; see `export_model`.
+    """Export a checkpoint; see `export_model`.
 
     Args:
-        path: a checkpoint's folder, or the folder of several: the highest step is taken. With
-            ``model`` also a folder of ``save_state``, or a state dict in a file: ``.safetensors``,
-            or ``.pt`` as torch.save wrote it, which is read with weights_only=True; the state dict
-            may be an entry ``model`` or ``state_dict`` beside others.
+        path: folder of a checkpoint, or of several checkpoints, of which the highest step is
+            exported. With ``model`` also a folder of ``save_state``, or a file with a state dict:
+            ``.safetensors``, or ``.pt`` of torch.save, which is read with weights_only=True. A
+            dict in the file may have the state dict as its entry ``model`` or ``state_dict``.
         out: ``<repository>/<model>/<version>``.
-        weights: how tables are stored.
-        dense_dtype: what linear layers of the dense program take, fp32 or bf16.
-        devices: what the default plan places the tables on.
-        plan: how, as in ``export_model``.
-        model: ``package.module:factory``; ``factory()`` gives the module, whose weights are then
-            replaced by those at ``path``, and its schema. Tables that it builds on device meta
-            are read chunk by chunk, those of a checkpoint of ours too: they need to fit on the
-            disk of ``out`` only. None: the checkpoint tells.
-        min_accesses: rows that training looked up less often are left out; see ``prune_rows``.
-            The checkpoint has counts then (``training.count_accesses``). Tables of hashed ids stay
-            whole. None: all rows stay.
-        pruned: called with what was left out, by table.
-        progress: called as rows are written.
+        weights, dense_dtype, devices, plan: arguments of `export_model`.
+        model: ``package.module:factory``, where ``factory()`` returns the module and its schema.
+            The weights at ``path`` replace the module's. Tables that it creates on device meta are
+            read in chunks, like those of a checkpoint, and need space only on the disk of ``out``.
+            None: ``path`` is a checkpoint, which describes its module.
+        min_accesses: leave out rows with fewer lookups in training; see ``prune_rows``. The
+            checkpoint must have counts (``training.count_accesses``). Tables with hashed ids keep
+            all rows. None: all tables do.
+        pruned: called with the rows that were left out, by table.
+        progress: called while rows are written.
 
     Returns:
         ``out``.
 
     Raises:
-        DataError: no checkpoint or state dict there, a damaged one, or one of another module.
-        ExportError: a factory that cannot be used; besides, what `export_model` raises.
+        DataError: ``path`` has no checkpoint or state dict, a damaged one, or one of another
+            module.
+        ExportError: the factory cannot be used, or for the reasons of `export_model`.
     """
     path = Path(path)
-    near = next(each for each in Path(out).absolute().parents if each.is_dir())
-    with room_needed(Path(out)), TemporaryDirectory(prefix=".export.", dir=near) as folder:
-        # Read chunk by chunk into files: no table needs to fit in memory.
-        mapped = MappedTables(folder)
+    existing = next(parent for parent in Path(out).absolute().parents if parent.is_dir())
+    with room_needed(Path(out)), TemporaryDirectory(prefix=".export.", dir=existing) as folder:
+        mapped = MappedTables(folder)  # Tables are read into files, and may exceed memory.
         if model is None:
             checkpoint = load_checkpoint(path, mapped=mapped)
             module, schema, samples = checkpoint.module, checkpoint.schema, checkpoint.samples
         else:
-            (module, schema), samples = _made_by(model, mapped), None
+            (module, schema), samples = _make_module(model, mapped), None
             _load_weights(module, path, mapped)
 
         def written(done: ExportProgress) -> None:
@@ -96,11 +93,11 @@ def export_checkpoint(
             counts = prunable_counts(module, schema, _access_counts(path))
             if not counts:
                 raise ExportError(
-                    f"{path}: min_accesses: expected a table without hashed ids to prune, got none"
+                    f"{path}: min_accesses: expected a table whose ids are not hashed, got none"
                 )
-            kept = prune_rows(module, schema, counts, min_accesses=min_accesses)
-            module, schema = kept.module, kept.schema
-            pruned(kept.tables)
+            result = prune_rows(module, schema, counts, min_accesses=min_accesses)
+            module, schema = result.module, result.schema
+            pruned(result.tables)
         return export_model(
             module,
             schema,
@@ -118,21 +115,21 @@ def _access_counts(path: Path) -> dict[str, Tensor]:
     counts = {} if path.is_file() else read_access_counts(latest_checkpoint(path) / STATE)
     if not counts:
         raise ExportError(
-            f"{path}: expected access counts with min_accesses (training.count_accesses = true), "
-            "got none"
+            f"{path}: expected access counts for min_accesses, got none; train with "
+            "training.count_accesses = true"
         )
     return counts
 
 
-def _made_by(model: str, mapped: MappedTables) -> tuple[nn.Module, Schema]:
-    made = _call(_factory(model), model)
+def _make_module(model: str, mapped: MappedTables) -> tuple[nn.Module, Schema]:
+    made = _call(_find_factory(model), model)
     if not (
         isinstance(made, tuple)
         and len(made) == 2
         and isinstance(made[0], nn.Module)
         and isinstance(made[1], Schema)
     ):
-        kinds = [type(each).__name__ for each in (made if isinstance(made, tuple) else (made,))]
+        kinds = [type(value).__name__ for value in (made if isinstance(made, tuple) else (made,))]
         got = f"({', '.join(kinds)})" if isinstance(made, tuple) else kinds[0]
         raise ExportError(
             f"model {model!r}: expected the factory to return (torch.nn.Module, Schema), got {got}"
@@ -144,7 +141,7 @@ def _made_by(model: str, mapped: MappedTables) -> tuple[nn.Module, Schema]:
     return made[0], made[1]
 
 
-def _factory(model: str) -> Callable[[], Any]:
+def _find_factory(model: str) -> Callable[[], Any]:
     home, separator, name = model.partition(":")
     parts = [*home.split("."), name]
     if not separator or not all(part.isidentifier() for part in parts):
@@ -152,8 +149,11 @@ def _factory(model: str) -> Callable[[], Any]:
     try:
         module = importlib.import_module(home)
     except ModuleNotFoundError as error:
-        raise ExportError(f"model {model!r}: no module named {error.name!r}") from error
-    except (Exception, SystemExit) as error:  # As a script that is no module of functions.
+        raise ExportError(
+            f"model {model!r}: expected a module that can be imported, got no module named "
+            f"{error.name!r}"
+        ) from error
+    except (Exception, SystemExit) as error:  # A script may even exit.
         raise ExportError(
             f"model {model!r}: importing {home} raised {type(error).__name__}: {error}"
         ) from error
@@ -195,22 +195,22 @@ def _load_weights(module: nn.Module, path: Path, mapped: MappedTables) -> None:
 
 
 def _check_kinds(module: nn.Module, state: Mapping[str, Tensor], where: Path) -> None:
-    """`DataError`: a tensor that can be copied only with a loss, or not at all."""
-    for name, own in module.state_dict().items():
-        given = state[name]
-        is_alike = given.is_floating_point() == own.is_floating_point()
-        if not is_alike or given.layout is not torch.strided or given.is_meta:
-            kind = "floating-point" if own.is_floating_point() else str(own.dtype)
-            got = f"{given.dtype}, {given.layout} on {given.device}"
-            raise DataError(f"{where}: {name}: expected {kind} values, torch.strided, got {got}")
+    """`DataError`: copying a tensor into the module would fail or lose digits."""
+    for name, parameter in module.state_dict().items():
+        value = state[name]
+        is_alike = value.is_floating_point() == parameter.is_floating_point()
+        if not is_alike or value.layout is not torch.strided or value.is_meta:
+            kind = "floating-point" if parameter.is_floating_point() else str(parameter.dtype)
+            got = f"{value.dtype}, {value.layout} on {value.device}"
+            raise DataError(f"{where}: {name}: expected a dense tensor of {kind} values, got {got}")
 
 
 def _read_state(file: Path) -> Mapping[str, Tensor]:
-    """A state dict, mapped from the file where its format allows: never a second copy."""
+    """Read a state dict. The file is mapped into memory if its format allows."""
     if file.suffix != ".safetensors" and file.suffix not in PICKLED:
         raise DataError(
-            f"{file}: expected a checkpoint's folder, or a file that ends in .safetensors or one "
-            f"of {', '.join(PICKLED)}"
+            f"{file}: expected a checkpoint's folder, or a file with the suffix .safetensors, "
+            f"{', '.join(PICKLED)}, got suffix {file.suffix!r}"
         )
     if file.stat().st_size == 0:
         raise DataError(f"{file}: expected a state dict, got an empty file")
@@ -220,33 +220,33 @@ def _read_state(file: Path) -> Mapping[str, Tensor]:
         state = torch.load(
             file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file)
         )
-    except UnpicklingError as error:  # Its text wants an argument that would run the pickle.
+    except UnpicklingError as error:  # Its advice, weights_only=False, would run foreign code.
         if "ShardedTensor" in str(error):
             raise DataError(
-                f"{file}: expected a state dict of whole tensors, got ShardedTensors, of which a "
-                "file holds one rank's part; call torch.distributed.checkpoint.save(state_dict, "
+                f"{file}: expected a state dict of whole tensors, got ShardedTensors, which hold "
+                "the part of one rank; call torch.distributed.checkpoint.save(state_dict, "
                 "checkpoint_id=folder) on every rank, and export the folder"
             ) from error
         raise DataError(
-            f"{file}: expected a state dict as torch.save writes it, got a damaged file or a "
-            "pickle of other objects; save model.state_dict(), not the model"
+            f"{file}: expected a state dict of torch.save, got a damaged file or a pickle of "
+            "other objects; save model.state_dict(), not the model"
         ) from error
-    except Exception as error:  # Damaged files fail in many ways.
+    except Exception as error:  # Damaged files raise many kinds of errors.
         raise DataError(f"{file}: expected a state dict, got {error}") from error
-    if isinstance(state, Mapping):  # Beside the epoch, an optimizer's state and others.
+    if isinstance(state, Mapping):  # It may also hold an epoch or an optimizer's state.
         nested = [state[name] for name in WRAPPERS if isinstance(state.get(name), Mapping)]
         state = nested[0] if nested else state
     if not isinstance(state, Mapping) or not all(
         isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in state.items()
     ):
         raise DataError(
-            f"{file}: expected a dict from name to tensor, by itself or as 'model' or "
-            f"'state_dict' of a dict, got {_described(state)}"
+            f"{file}: expected a dict from name to tensor, or a dict with such an entry 'model' or "
+            f"'state_dict', got {_describe(state)}"
         )
     return state
 
 
-def _described(state: object) -> str:
+def _describe(state: object) -> str:
     if not isinstance(state, Mapping):
         return type(state).__name__
     kinds = {str(name): type(value).__name__ for name, value in state.items()}

@@ -1,5 +1,6 @@
-"""The inputs of a dense program: matrices and sequences of either scope, and what is taken of them;
-what a traced value is: its scope, and whether it is a tensor or tells a size.
+"""The inputs of a dense program, and the kinds of values in a traced graph.
+
+A program has a list of inputs for each scope:
 
 <scope>_inputs    [dense, pooled, values of sequence 0, its offsets, values of sequence 1, ...]
 """
@@ -13,33 +14,33 @@ import torch
 from torch import fx
 
 from embershard.export.embeddings import SCOPES, Columns
-from embershard.export.tracing import target_name
+from embershard.export.trace import target_name
 from embershard.jagged.segments import offsets_to_lengths, pad_jagged
 from embershard.package.schema import Schema, Scope
 
 Kind: TypeAlias = Literal["tensor", "shape", "size", "plain"]
-"""shape: all sizes of a tensor. size: a number that depends on how many rows there are. plain:
-anything else that is no tensor."""
+"""shape: all sizes of a tensor. size: a number that depends on the number of rows. plain: anything
+else that is no tensor."""
 
-# What asks a tensor for something that is the same in either scope.
 PLAIN_ATTRIBUTES = frozenset({"device", "dtype", "ndim", "dim", "ndimension"})
+"""Attributes and methods of tensors whose results are the same in both scopes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What a node of the traced graph became."""
+    """The value of a node: its copy in the rewritten graph, and the scope of its rows."""
 
     node: fx.Node
 
     scope: Scope | None
-    """None: the same whatever R and B are, as parameters are."""
+    """None: the value does not depend on the request, like a parameter."""
 
     kind: Kind = "tensor"
 
 
 @dataclass(frozen=True, slots=True)
 class Pooled:
-    """The KeyedTensor that an embedding module gives."""
+    """The KeyedTensor that an embedding module returns."""
 
     path: str
     keys: tuple[str, ...]
@@ -47,7 +48,7 @@ class Pooled:
 
 @dataclass(frozen=True, slots=True)
 class Sequences:
-    """The dict from key to JaggedTensor that an embedding module without pooling gives."""
+    """The dict from key to JaggedTensor that an embedding module without pooling returns."""
 
     path: str
     keys: tuple[str, ...]
@@ -55,16 +56,12 @@ class Sequences:
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    """One JaggedTensor of it."""
-
     path: str
     key: str
 
 
 @dataclass(frozen=True, slots=True)
 class Regrouped:
-    """What ``KeyedTensor.regroup`` gives: a tensor a group."""
-
     groups: tuple[Value, ...]
 
 
@@ -77,28 +74,26 @@ class Features:
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """One JaggedTensor of it."""
-
     key: str
 
 
-Found: TypeAlias = Value | Pooled | Sequences | Sequence | Regrouped | Features | Feature
+NodeValue: TypeAlias = Value | Pooled | Sequences | Sequence | Regrouped | Features | Feature
 
 
-def result_of(node: fx.Node, copy: fx.Node, scope: Scope | None, kinds: list[Kind]) -> Value:
-    """The value of an operation: ``node`` of the traced graph says what was asked of what, ``copy``
-    is the node in the rewritten graph; scope and kinds are those of the operands."""
-    asked = _asked(node)
-    if asked in PLAIN_ATTRIBUTES:
+def operation_value(node: fx.Node, copy: fx.Node, scope: Scope | None, kinds: list[Kind]) -> Value:
+    """The value of an operation: ``node`` in the traced graph, ``copy`` in the rewritten graph.
+    ``scope`` and ``kinds`` are those of the operands."""
+    name = _operation_name(node)
+    if name in PLAIN_ATTRIBUTES:
         return Value(copy, None, "plain")
-    if asked == "shape" or (asked == "size" and len(node.args) == 1 and not node.kwargs):
+    if name == "shape" or (name == "size" and len(node.args) == 1 and not node.kwargs):
         return Value(copy, scope, "shape")
-    if asked == "size":
+    if name == "size":
         dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
         return Value(copy, scope, "size") if dim == 0 else Value(copy, None, "plain")
-    if asked in ("numel", "nelement", len):
+    if name in ("numel", "nelement", len):
         return Value(copy, scope, "size" if scope else "plain")
-    if asked == "getitem" and kinds == ["shape"]:
+    if name == "getitem" and kinds == ["shape"]:
         return _item_of_shape(node, copy, scope)
     if "tensor" not in kinds and _is_arithmetic(node.target):
         return Value(copy, scope, "size" if scope else "plain")
@@ -106,29 +101,29 @@ def result_of(node: fx.Node, copy: fx.Node, scope: Scope | None, kinds: list[Kin
 
 
 def is_in_place(node: fx.Node) -> bool:
-    """Whether a node writes into one of its operands: ``x.add_(y)``, ``operator.iadd(x, y)``,
+    """True if a node writes into an operand: ``x.add_(y)``, ``operator.iadd(x, y)``,
     ``embedding(rows, weight, max_norm=1)``."""
     if node.op not in ("call_function", "call_method"):
         return False
     name = target_name(node)
     if _is_operator(node.target):
         return name in fx.graph.inplace_methods
-    if any(node.kwargs.get(each) is not None for each in ("out", "max_norm")):
+    if any(node.kwargs.get(option) is not None for option in ("out", "max_norm")):
         return True
     return name.endswith("_") and not name.endswith("__")
 
 
-def without_writing(node: fx.Node) -> str:
-    """What to write in place of a node that `is_in_place`."""
+def in_place_remedy(node: fx.Node) -> str:
     if node.kwargs.get("out") is not None:
-        return "the call without out=, and use what it returns"
+        return "the call without out=, and use its result"
     if node.kwargs.get("max_norm") is not None:
         return "nn.Embedding(..., max_norm=...), whose rows are scaled once"
     return f"{target_name(node).strip('_')}, and use the new tensor that it returns"
 
 
-def _asked(node: fx.Node) -> object:
-    """The attribute, method or function: "shape" of ``x.shape``, "size" of ``x.size()``."""
+def _operation_name(node: fx.Node) -> object:
+    """The name of an attribute, method or operator, such as "shape" for ``x.shape`` and "size" for
+    ``x.size()``. Other functions stand for themselves."""
     if node.op == "call_function":
         if node.target is getattr and len(node.args) > 1:
             return node.args[1]
@@ -157,10 +152,11 @@ MATRICES = ("dense", "pooled")
 
 
 class ProgramInputs:
-    """The first nodes of a program, and every gather from requests to examples. An empty ``graph``
-    gets placeholders (request_inputs, example_inputs, request_of_example); ``expand_at_entry``:
-    whether request-scoped columns are expanded where they are taken. ``transforms``: path of the
-    submodule that takes the dense columns of a scope."""
+    """Adds the nodes that read a program's inputs, and that expand values of requests to examples.
+
+    ``graph`` is empty and gets the placeholders. ``expand_at_entry``: expand all request-scoped
+    inputs. ``transforms``: path of the submodule that transforms the dense columns, by scope.
+    """
 
     def __init__(
         self, graph: fx.Graph, *, expand_at_entry: bool, transforms: Mapping[Scope, str]
@@ -183,7 +179,7 @@ class ProgramInputs:
         self._expanded: dict[fx.Node, fx.Node] = {}
 
     def take(self, matrix: Literal["dense", "pooled"], columns: Collection[Columns]) -> Value:
-        """Columns side by side, at least one, in the widest of their scopes."""
+        """One or more columns as one matrix. Its scope is "example" if any column has it."""
         key = matrix, tuple(columns)
         if key not in self._taken:
             self._taken[key] = self._take(matrix, columns)
@@ -196,11 +192,10 @@ class ProgramInputs:
         return self._entered(self._graph.call_function(pad_jagged, arguments), place.scope)
 
     def lengths(self, place: Columns) -> Value:
-        """How many vectors each list of a sequence has, int64 ``[R or B]``."""
         return self._entered(self._sequence(place)[1], place.scope)
 
     def expand(self, node: fx.Node) -> fx.Node:
-        """Of a request-scoped tensor: each example's row."""
+        """Repeat the rows of a request-scoped tensor for the examples of each request."""
         if node not in self._expanded:
             self._expanded[node] = self._graph.call_function(
                 torch.index_select, (node, 0, self._request_of_example)
@@ -208,7 +203,6 @@ class ProgramInputs:
         return self._expanded[node]
 
     def _sequence(self, place: Columns) -> tuple[fx.Node, fx.Node, fx.Node]:
-        """Its values, lengths and offsets."""
         if place not in self._sequences:
             first = len(MATRICES) + 2 * place.start
             values, offsets = (
@@ -220,13 +214,13 @@ class ProgramInputs:
         return self._sequences[place]
 
     def _entered(self, node: fx.Node, scope: Scope) -> Value:
-        """A whole input, expanded here if all are."""
+        """The value of an input, expanded if ``expand_at_entry``."""
         if scope == "request" and self._expand_at_entry:
             return Value(self.expand(node), "example")
         return Value(node, scope)
 
     def _take(self, matrix: str, columns: Collection[Columns]) -> Value:
-        scopes = {each.scope for each in columns}
+        scopes = {column.scope for column in columns}
         expand = self._expand_at_entry or len(scopes) > 1
         parts = []
         for run in _runs(columns):
@@ -239,7 +233,7 @@ class ProgramInputs:
 
 
 def dense_columns(schema: Schema) -> list[Columns]:
-    """Where each dense input lies, in schema order."""
+    """Location of each dense input, in schema order."""
     seen: dict[Scope, int] = {"request": 0, "example": 0}
     columns = []
     for item in schema.dense:
@@ -249,12 +243,12 @@ def dense_columns(schema: Schema) -> list[Columns]:
 
 
 def _runs(columns: Collection[Columns]) -> list[Columns]:
-    """Neighbours that also lie side by side, joined."""
+    """Join columns that are neighbours in ``columns`` and in the matrix of their scope."""
     runs: list[Columns] = []
-    for each in columns:
+    for column in columns:
         last = runs[-1] if runs else None
-        if last and last.scope == each.scope and last.start + last.width == each.start:
-            runs[-1] = Columns(last.scope, last.start, last.width + each.width)
+        if last and last.scope == column.scope and last.start + last.width == column.start:
+            runs[-1] = Columns(last.scope, last.start, last.width + column.width)
         else:
-            runs.append(each)
+            runs.append(column)
     return runs

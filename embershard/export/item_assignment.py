@@ -1,4 +1,4 @@
-"""``y[index] = value`` in a forward: in a trace ``y`` becomes a new tensor, nothing is written."""
+"""Traces ``y[index] = value`` in a forward as a new tensor ``y``, since programs write nothing."""
 
 import operator
 from collections.abc import Iterator
@@ -14,19 +14,19 @@ VIEWS = frozenset({
     "view", "view_as",
 })
 # fmt: on
-"""Methods of a tensor whose results share its memory, or may."""
+"""Methods of tensors whose results may share the tensor's memory."""
 
 
 def item_assigned(tensor: Tensor, index: Any, value: Any) -> Tensor:
-    """What ``tensor`` is after ``tensor[index] = value``, as a copy."""
+    """A copy of ``tensor`` after ``tensor[index] = value``."""
     copy = tensor.clone()
     copy[index] = value
     return copy
 
 
 def is_shared(node: fx.Node) -> bool:
-    """Whether what `item_assigned` writes would show in other tensors that are used later: the
-    tensor that ``node`` assigns to may be a view, or have views."""
+    """True if a later node uses another tensor with the memory that ``node`` assigns to. In the
+    module that tensor changes too, but `item_assigned` only changes a copy."""
     later = set(_following(node))
     source = node.args[0]
     while isinstance(source, fx.Node):
@@ -54,26 +54,26 @@ def _is_view(node: fx.Node) -> bool:
 def emit_assignment(
     graph: fx.Graph, tensor: fx.Node, index: Any, value: fx.Node | float, tensors: set[fx.Node]
 ) -> fx.Node | None:
-    """`item_assigned` in operations that TorchScript has. None: an index that mixes tensors or
-    lists with anything else. ``tensors``: which nodes in the index are tensors."""
-    given: list[Any] = list(index) if isinstance(index, tuple) else [index]
-    gathered = [isinstance(each, list) or _is_one_of(tensors, each) for each in given]
-    if all(_is_one_of(tensors, each) for each in given):
+    """Add the operations of `item_assigned` for TorchScript, and return the new tensor. Returns
+    None if the index mixes tensors or lists with anything else. ``tensors``: the nodes in the index
+    that are tensors."""
+    parts: list[Any] = list(index) if isinstance(index, tuple) else [index]
+    if all(_is_one_of(tensors, part) for part in parts):
         put = _put if isinstance(value, fx.Node) else _put_number
-        return graph.call_function(put, (tensor, given, value))
-    if any(gathered):  # The indexed part is a copy then, not a view to write into.
-        return None
+        return graph.call_function(put, (tensor, parts, value))
+    if any(isinstance(part, list) or _is_one_of(tensors, part) for part in parts):
+        return None  # Indexing would return a copy, not a view to write into.
     copy = graph.call_function(torch.clone, (tensor,))
     part = graph.call_function(operator.getitem, (copy, index))
     write = _write if isinstance(value, fx.Node) else _write_number
     return graph.call_function(write, (copy, part, value))
 
 
-def _is_one_of(tensors: set[fx.Node], given: object) -> bool:
-    return isinstance(given, fx.Node) and given in tensors
+def _is_one_of(tensors: set[fx.Node], part: object) -> bool:
+    return isinstance(part, fx.Node) and part in tensors
 
 
-# TorchScript compiles these.
+# TorchScript compiles the following functions.
 
 
 def _write(whole: Tensor, part: Tensor, value: Tensor) -> Tensor:
@@ -87,7 +87,7 @@ def _write_number(whole: Tensor, part: Tensor, value: float) -> Tensor:
 
 
 def _put(whole: Tensor, index: list[Tensor], value: Tensor) -> Tensor:
-    places: list[Tensor | None] = [each for each in index]  # noqa: C416
+    places: list[Tensor | None] = [part for part in index]  # noqa: C416  TorchScript needs it.
     return torch.index_put(whole, places, value.to(whole.dtype))
 
 

@@ -1,5 +1,4 @@
-"""Refuses modules that no package can hold, before they are traced and once their lookups are
-known; says what of their tables the dense program holds."""
+"""Refuses modules that cannot be exported, before and after tracing."""
 
 import logging
 import operator
@@ -10,10 +9,10 @@ import torch
 from torch import Tensor, fx, nn
 
 from embershard.errors import ExportError
-from embershard.export.compared import close
+from embershard.export.comparison import close
 from embershard.export.embeddings import EMBEDDING_MODULES, EmbeddingModule, half_tables
 from embershard.export.tables import DIVERGED
-from embershard.export.tracing import refusal
+from embershard.export.trace import refusal
 from embershard.formatting import megabytes_text
 from embershard.modules import FeatureProcessedEmbeddingBagCollection
 
@@ -21,26 +20,26 @@ LOG = logging.getLogger(__name__)
 
 
 def check_module(module: nn.Module) -> None:
-    """Whether its tensors lie on cpu, of which dtype its parameters are, and what wraps its
-    submodules."""
+    """Refuse tensors on other devices than cpu, parameters of half precision or with NaN, and
+    submodules that packages do not support."""
     _check_device(module)
     for path, part in module.named_modules():
         if isinstance(part, nn.DataParallel | nn.parallel.DistributedDataParallel):
             wrapper = type(part).__name__
             raise ExportError(
-                f"{path or 'module'}: expected a module without nn.{wrapper}, got one in it; "
+                f"{path or 'module'}: expected a module without a wrapper, got nn.{wrapper}; "
                 f"write {path or 'module'}.module"
             )
         if isinstance(part, FeatureProcessedEmbeddingBagCollection):
             raise ExportError(
                 f"{path or 'module'}: expected embedding collections without feature processors, "
-                "got a FeatureProcessedEmbeddingBagCollection: packages hold no position weights"
+                "got a FeatureProcessedEmbeddingBagCollection; packages have no position weights"
             )
         if kind := _torchrec_collection(part):
             raise ExportError(
                 f"{path or 'module'}: expected embershard.{kind.__name__}, got {kind.__module__}."
-                f"{kind.__name__}; write from embershard import {kind.__name__}: arguments and "
-                "state dict are the same"
+                f"{kind.__name__}; write from embershard import {kind.__name__}, which has equal "
+                "arguments and an equal state dict"
             )
     halved = [f"{path}.{name}".lstrip(".") for path, name in half_tables(module)]
     for name, parameter in module.named_parameters():
@@ -53,7 +52,7 @@ def check_module(module: nn.Module) -> None:
 
 
 def _torchrec_collection(module: nn.Module) -> type | None:
-    """The class of a collection of TorchRec, which has the name of one of ours."""
+    """The class of a TorchRec collection for which we have a class of the same name, or None."""
     ours = {kind.__name__ for kind in EMBEDDING_MODULES}
     for kind in type(module).__mro__:
         if kind.__module__.startswith("torchrec.") and kind.__name__ in ours:
@@ -62,8 +61,7 @@ def _torchrec_collection(module: nn.Module) -> type | None:
 
 
 def _check_numbers(module: nn.Module) -> None:
-    """`ExportError`: a parameter holds NaN. Tables may be large: they are checked as they are
-    written."""
+    """Refuse NaN in parameters. Tables, which may be large, are checked while they are written."""
     collections = [part for part in module.modules() if isinstance(part, EMBEDDING_MODULES)]
     tables = {id(weight) for collection in collections for weight in collection.parameters()}
     for name, parameter in module.named_parameters():
@@ -75,8 +73,8 @@ PLAIN_LOOKUPS = (nn.Embedding, nn.EmbeddingBag)
 
 
 def check_plain_lookups(module: nn.Module, graph: fx.Graph, *, dense_too: bool) -> None:
-    """Refuse an nn.Embedding or nn.EmbeddingBag that looks up ids of forward's sparse input, which
-    a dense program does not get. ``dense_too``: also one that looks up anything else."""
+    """Refuse an nn.Embedding or nn.EmbeddingBag that looks up ids of forward's sparse input, since
+    a dense program gets no ids. ``dense_too``: also refuse lookups of other numbers."""
     _, sparse = (node for node in graph.nodes if node.op == "placeholder")
     ids = {sparse: "<key>"}
     for node in graph.nodes:
@@ -84,23 +82,23 @@ def check_plain_lookups(module: nn.Module, graph: fx.Graph, *, dense_too: bool) 
         keys = [ids[source] for source in node.all_input_nodes if source in ids]
         if isinstance(layer, PLAIN_LOOKUPS) and (keys or dense_too):
             key = keys[0] if keys else "<key>"
-            raise refusal(node, _collection_instead(str(node.target), layer, key))
+            raise refusal(node, _collection_remedy(str(node.target), layer, key))
         if keys and node.target != "lengths" and not isinstance(layer, EMBEDDING_MODULES):
-            asked = node.args[1] if node.target is operator.getitem else None
-            ids[node] = asked if isinstance(asked, str) else keys[0]
+            item = node.args[1] if node.target is operator.getitem else None
+            ids[node] = item if isinstance(item, str) else keys[0]
 
 
-def _collection_instead(path: str, layer: nn.Module, key: str) -> str:
+def _collection_remedy(path: str, layer: nn.Module, key: str) -> str:
     name, kind = path.replace(".", "_"), type(layer).__name__
     table = (
         f"name={name!r}, num_embeddings={layer.num_embeddings}, "
         f"embedding_dim={layer.embedding_dim}, feature_names=[{key!r}]"
     )
     collection, config, more = "EmbeddingBagCollection", "EmbeddingBagConfig", ""
-    padded = ".to_padded_dense(10), where 10 is the most ids of a list"
+    padded = ".to_padded_dense(10), where 10 is the largest number of ids in a list"
     if isinstance(layer, nn.Embedding):
         more = (
-            f" for one id an example, with SparseInput({key!r}, ..., max_ids=1); write "
+            f" for one id per example, with SparseInput({key!r}, ..., max_ids=1); write "
             f"EmbeddingCollection, EmbeddingConfig and {padded} for lists"
         )
     elif isinstance(layer, nn.EmbeddingBag) and layer.mode != "max":
@@ -108,69 +106,70 @@ def _collection_instead(path: str, layer: nn.Module, key: str) -> str:
     else:
         collection, config, more = "EmbeddingCollection", "EmbeddingConfig", padded
     return (
-        f"expected ids to be looked up in an {collection}, got the nn.{kind} {path!r}; write "
+        f"expected an {collection} to look up ids, got the nn.{kind} {path!r}; write "
         f"self.{name} = {collection}([{config}({table})]) and self.{name}(sparse)[{key!r}]{more}"
     )
 
 
 def check_lookups(modules: Mapping[str, EmbeddingModule]) -> None:
-    """Whether embedding modules, by path, give just what they look up: a server does not run their
-    forward."""
+    """Refuse embedding modules that do more than look up, since servers do not run their
+    forward. ``modules``: by path."""
     for path, module in modules.items():
-        kind = next(each for each in EMBEDDING_MODULES if isinstance(module, each))
+        kind = next(kind for kind in EMBEDDING_MODULES if isinstance(module, kind))
         name = kind.__name__
         if module._forward_pre_hooks:
             raise ExportError(
                 f"{path}: expected {name} without forward pre-hooks, got "
-                f"{_hook_name(module._forward_pre_hooks)}: a server reads the ids of a request as "
-                "they are; change ids in the data, or by the id map of the schema's input"
+                f"{_hook_name(module._forward_pre_hooks)}, which a server does not run; change ids "
+                "in the data, or by the id map of the schema's input"
             )
-        own = ""
+        other = ""
         if module._forward_hooks:
-            own = f"the forward hook {_hook_name(module._forward_hooks)}"
-        elif "forward" in vars(module) and not _is_of(kind, vars(module)["forward"]):
-            own = "a forward that was assigned to the instance"
+            other = f"the forward hook {_hook_name(module._forward_hooks)}"
+        elif "forward" in vars(module) and not _is_forward_of(kind, vars(module)["forward"]):
+            other = "a forward that was assigned to the instance"
         elif type(module).forward is not kind.forward:
-            own = f"{type(module).__name__}.forward"
-        if own:
+            other = f"{type(module).__name__}.forward"
+        if other:
             raise ExportError(
-                f"{path}: expected the forward of {name}, got {own}, which no package holds; move "
-                f"what it does into your model's forward, after self.{path}(sparse)"
+                f"{path}: expected the forward of {name}, got {other}, which a server does not "
+                f"run; move its code into your model's forward, after self.{path}(sparse)"
             )
 
 
 def buffer_values(module: nn.Module) -> dict[str, Tensor]:
-    """A copy of each buffer."""
     return {name: buffer.clone() for name, buffer in module.named_buffers()}
 
 
 def check_buffers(module: nn.Module, before: Mapping[str, Tensor]) -> None:
-    """Whether forward left alone the values of `buffer_values`, as a package does."""
+    """Refuse a forward that changed a buffer, since a server keeps no state between requests.
+    ``before``: `buffer_values` before the forward."""
     for name, now in module.named_buffers():
         value = before.get(name, now)
-        # One of another shape is a cache that grew, such as of sines of positions.
+        # A buffer of another shape is a cache that grew, for example of positions.
         if now.shape == value.shape and not close(now, value, 0.0):
             raise ExportError(
-                f"{name}: expected a buffer that forward leaves alone in eval mode, got one that "
-                "it changes: a package holds no state; write it for training alone: "
-                "if self.training: ..."
+                f"{name}: expected a buffer that forward does not change in eval mode, got one "
+                "that it changes; write if self.training: before the change, since a server keeps "
+                "no state"
             )
 
 
-def _is_of(kind: type[nn.Module], forward: Any) -> bool:
-    """Whether it is the forward of a class, perhaps compiled."""
+def _is_forward_of(kind: type[nn.Module], forward: Any) -> bool:
+    """True if ``forward`` is the forward of a class, or compiled from it."""
     plain = getattr(forward, "_torchdynamo_orig_callable", forward)
     return getattr(plain, "__func__", plain) is kind.forward
 
 
 def warn_of_tables(tables: Mapping[str, Tensor], program: Any) -> None:
-    """Say which tables a dense program holds as tensors, beside their rows in the package."""
-    held = {each.data_ptr() for each in program.parameters()}
+    """Warn of tables that the dense program holds as parameters, in addition to their rows."""
+    held = {parameter.data_ptr() for parameter in program.parameters()}
     for name, weight in tables.items():
         if weight.numel() and weight.data_ptr() in held:
             size = megabytes_text(weight.numel() * weight.element_size())
             LOG.warning(
-                "table %r is read as a tensor in forward: %s MB of %s in the dense program",
+                "table %r is used as a tensor in forward, which adds %s MB of %s to the dense "
+                "program",
                 name,
                 size,
                 "fp16" if weight.dtype == torch.float16 else "fp32",

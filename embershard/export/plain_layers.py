@@ -1,5 +1,4 @@
-"""Layers as they compute in evaluation: weights that are computed from others become parameters,
-rows over ``max_norm`` are scaled once."""
+"""Turns computed weights into parameters, so that layers have the weights of evaluation."""
 
 import copy
 from collections.abc import Iterator
@@ -16,33 +15,34 @@ from torch.nn.utils.weight_norm import WeightNorm
 
 @contextmanager
 def plain_layers(module: nn.Module) -> Iterator[None]:
-    """Let the layers of a module in eval mode hold the weights that they compute with, and put back
-    what they held. No tensor of theirs is written.
+    """Replace computed weights in a module in eval mode, and restore the module afterwards. No
+    tensor of the module is written.
 
-    Parametrized, weight-normalized, spectrally normalized and pruned layers hold the result.
-    nn.Embedding and nn.EmbeddingBag with ``max_norm``, which scale the rows that a batch looks up
-    in place, hold all rows scaled, and have no ``max_norm``.
+    | layer | during the block |
+    |---|---|
+    | parametrized, weight-normalized, spectrally normalized, pruned | the weight is a parameter |
+    | nn.Embedding, nn.EmbeddingBag with ``max_norm`` | all rows are scaled, without ``max_norm`` |
     """
-    before = [(each, type(each), vars(each)) for each in module.modules()]
+    before = [(layer, type(layer), vars(layer)) for layer in module.modules()]
     try:
-        for each in list(module.modules()):
-            if parametrize.is_parametrized(each):
-                _without_parametrizations(each)
-            _without_weight_hooks(each)
-        _renormalize(module)
+        for layer in list(module.modules()):
+            if parametrize.is_parametrized(layer):
+                _remove_parametrizations(layer)
+            _remove_weight_hooks(layer)
+        _scale_rows(module)
         yield
     finally:
-        for each, kind, attributes in before:
-            each.__class__ = kind
-            _replace_attributes(each, attributes)
+        for layer, kind, attributes in before:
+            layer.__class__ = kind
+            _replace_attributes(layer, attributes)
 
 
 def _replace_attributes(module: nn.Module, attributes: dict[str, Any]) -> None:
     object.__setattr__(module, "__dict__", attributes)
 
 
-def _own_attributes(module: nn.Module) -> None:
-    """Give a module other containers of its attributes, to be changed without the former ones."""
+def _copy_attributes(module: nn.Module) -> None:
+    """Give a module copies of its containers of attributes, so that changes can be undone."""
     attributes = {
         name: copy.copy(value) if isinstance(value, dict | list) else value
         for name, value in vars(module).items()
@@ -54,20 +54,20 @@ def _parameter(value: Tensor) -> nn.Parameter:
     return nn.Parameter(value.detach().clone(), requires_grad=False)
 
 
-def _without_parametrizations(module: nn.Module) -> None:
+def _remove_parametrizations(module: nn.Module) -> None:
     parametrizations = module.parametrizations
     assert isinstance(parametrizations, nn.ModuleDict)
     computed = {name: _parameter(getattr(module, name)) for name in parametrizations}
     kind = parametrize.type_before_parametrizations(module)
-    _own_attributes(module)
+    _copy_attributes(module)
     del module.parametrizations
     module.__class__ = kind
     for name, value in computed.items():
         setattr(module, name, value)
 
 
-def _without_weight_hooks(module: nn.Module) -> None:
-    """Of the functions that compute a weight before each forward: run them, and drop them."""
+def _remove_weight_hooks(module: nn.Module) -> None:
+    """Run the hooks that compute a weight before each forward, and remove them."""
     hooks = {
         key: hook
         for key, hook in module._forward_pre_hooks.items()
@@ -75,7 +75,7 @@ def _without_weight_hooks(module: nn.Module) -> None:
     }
     if not hooks:
         return
-    _own_attributes(module)
+    _copy_attributes(module)
     for key, hook in hooks.items():
         name = hook._tensor_name if isinstance(hook, BasePruningMethod) else hook.name
         hook(module, ())
@@ -85,22 +85,23 @@ def _without_weight_hooks(module: nn.Module) -> None:
         del module._forward_pre_hooks[key]
 
 
-def _renormalize(module: nn.Module) -> None:
+def _scale_rows(module: nn.Module) -> None:
+    """Scale rows beyond ``max_norm`` once, also in layers that share the weight."""
     scaled: dict[Tensor, nn.Parameter] = {}
-    for each in list(module.modules()):
-        if isinstance(each, nn.Embedding | nn.EmbeddingBag) and each.max_norm is not None:
-            weight = scaled.setdefault(each.weight, _parameter(each.weight))
+    for layer in list(module.modules()):
+        if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and layer.max_norm is not None:
+            weight = scaled.setdefault(layer.weight, _parameter(layer.weight))
             rows = torch.arange(len(weight), device=weight.device)
-            torch.embedding_renorm_(weight, rows, each.max_norm, each.norm_type)
-            _own_attributes(each)
-            each.max_norm = None
-    for each in module.modules() if scaled else ():
+            torch.embedding_renorm_(weight, rows, layer.max_norm, layer.norm_type)
+            _copy_attributes(layer)
+            layer.max_norm = None
+    for layer in module.modules() if scaled else ():
         tied = {
-            name: scaled[own]
-            for name, own in each._parameters.items()
-            if own is not None and own in scaled
+            name: scaled[parameter]
+            for name, parameter in layer._parameters.items()
+            if parameter is not None and parameter in scaled
         }
         if tied:
-            _own_attributes(each)
+            _copy_attributes(layer)
         for name, weight in tied.items():
-            setattr(each, name, weight)
+            setattr(layer, name, weight)

@@ -1,4 +1,4 @@
-"""Makes the dense program of a package from a module, and checks it against it."""
+"""Makes the dense program of a package from a module, and compares both."""
 
 import copy
 import dataclasses
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from embershard.errors import ExportError
+from embershard.export.check import check_program
 from embershard.export.dense_program import DenseProgram
 from embershard.export.embeddings import EMBEDDING_MODULES, EmbeddingModule, lay_out
 from embershard.export.module_checks import (
@@ -26,38 +27,37 @@ from embershard.export.plain_layers import plain_layers
 from embershard.export.samples import sample_groups
 from embershard.export.scopes import split
 from embershard.export.torchscript import compile_program
-from embershard.export.tracing import run_uncompiled, trace
-from embershard.export.trials import check_program
+from embershard.export.trace import run_uncompiled, trace
 from embershard.package.manifest import DenseDtype
 from embershard.package.samples import SampleRequest
 from embershard.package.schema import Schema
 
-FEWEST_OUTPUTS = 8
-"""Of a layer that is rounded."""
+ROUNDED_OUTPUTS_MIN = 8
+"""Outputs from which on a linear layer is rounded to bfloat16."""
 
 
 def to_bfloat16(values: Tensor) -> Tensor:
-    """The nearest bfloat16 of float32 values, as float32."""
     return values.to(torch.bfloat16).to(torch.float32)
 
 
 def round_layers(module: nn.Module, graph: fx.Graph) -> tuple[nn.Module, fx.Graph]:
-    """A dense program whose linear layers take bfloat16: what holds the parameters and submodules
-    of ``module``, some of them rounded, and the graph that names them. ``module`` and ``graph``, of
-    a program in float32, are left as they were.
+    """Round the linear layers of a dense program to bfloat16.
 
     linear(x, weight, bias)  ->  rounded(linear(rounded(x), rounded(weight), bias))
 
-    Products of two bfloat16 are exact in float32, so that a processor without bfloat16 computes the
-    same, only slower. One with it recognizes the form (dense/torchscript_passes.h of the
-    predictor). Layers of few outputs, such as those that give scores, stay float32: they cost
-    little, and rounded scores would be equal where they were not.
+    Products of two bfloat16 are exact in float32, so a processor without bfloat16 computes the
+    same, only slower. A processor with bfloat16 recognizes the form (dense/torchscript_passes.h of
+    the predictor). Layers with fewer than 8 outputs, such as those of scores, stay in float32: they
+    cost little, and rounding would make different scores equal.
+
+    ``module`` and ``graph`` of the program in float32 are not changed. The result is a module with
+    the parameters and submodules of the rounded program, and its graph.
     """
     rounded = copy.deepcopy(graph)
     holder = _parts(module, graph)
     layers = 0
     for node in list(rounded.nodes):
-        if node.op == "call_module" and _takes_part(holder[str(node.target)]):
+        if node.op == "call_module" and _is_rounded(holder[str(node.target)]):
             layer = copy.deepcopy(holder[str(node.target)])
             layer.weight = nn.Parameter(to_bfloat16(layer.weight.detach()), requires_grad=False)
             name = node.target = f"bfloat16_layer_{layers}"
@@ -75,7 +75,7 @@ def round_layers(module: nn.Module, graph: fx.Graph) -> tuple[nn.Module, fx.Grap
     if not layers:
         raise ExportError(
             "dense_dtype: expected a model with linear layers of at least "
-            f"{FEWEST_OUTPUTS} outputs for bfloat16, got none; use fp32"
+            f"{ROUNDED_OUTPUTS_MIN} outputs for bfloat16, got none; use fp32"
         )
     return fx.GraphModule(holder, rounded), rounded
 
@@ -83,45 +83,44 @@ def round_layers(module: nn.Module, graph: fx.Graph) -> tuple[nn.Module, fx.Grap
 def _parts(
     module: nn.Module, graph: fx.Graph, added: Mapping[str, nn.Module] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """The parameters and submodules that ``graph`` names, by path: of ``added``, otherwise of
-    ``module``."""
+    """The parameters and submodules that ``graph`` names, by path, from ``added`` or ``module``."""
     paths = (str(node.target) for node in graph.nodes if node.op in ("call_module", "get_attr"))
     return {
         path: added[path] if path in added else operator.attrgetter(path)(module) for path in paths
     }
 
 
-def _takes_part(module: object) -> bool:
-    return type(module) is nn.Linear and module.out_features >= FEWEST_OUTPUTS
+def _is_rounded(module: object) -> bool:
+    return type(module) is nn.Linear and module.out_features >= ROUNDED_OUTPUTS_MIN
 
 
 def _weight(node: fx.Node, holder: dict[str, Any]) -> Tensor | None:
-    """Of a call of linear(): a parameter to round, where it is one."""
+    """The weight of a call of linear() if it is a parameter to round, or None."""
     if len(node.args) < 2 or not isinstance(node.args[1], fx.Node):
         return None
     source = node.args[1]
-    found = holder[str(source.target)] if source.op == "get_attr" else None
-    if not isinstance(found, Tensor) or found.dtype != torch.float32:
+    weight = holder[str(source.target)] if source.op == "get_attr" else None
+    if not isinstance(weight, Tensor) or weight.dtype != torch.float32:
         return None
-    return found if len(found) >= FEWEST_OUTPUTS else None
+    return weight if len(weight) >= ROUNDED_OUTPUTS_MIN else None
 
 
 def _round_input(graph: fx.Graph, node: fx.Node) -> None:
-    given = node.args[0] if node.args else node.kwargs["input"]
+    argument = node.args[0] if node.args else node.kwargs["input"]
     with graph.inserting_before(node):
-        taken = graph.call_function(to_bfloat16, (given,))
-    taken.stack_trace = node.stack_trace
+        rounded = graph.call_function(to_bfloat16, (argument,))
+    rounded.stack_trace = node.stack_trace
     if node.args:
-        node.update_arg(0, taken)
+        node.update_arg(0, rounded)
     else:
-        node.update_kwarg("input", taken)
+        node.update_kwarg("input", rounded)
 
 
 def _round_output(graph: fx.Graph, node: fx.Node) -> None:
     with graph.inserting_after(node):
-        given = graph.call_function(to_bfloat16, (node,))
-    given.stack_trace = node.stack_trace
-    node.replace_all_uses_with(given, delete_user_cb=lambda user: user is not given)
+        rounded = graph.call_function(to_bfloat16, (node,))
+    rounded.stack_trace = node.stack_trace
+    node.replace_all_uses_with(rounded, delete_user_cb=lambda user: user is not rounded)
 
 
 def build_program(
@@ -132,18 +131,20 @@ def build_program(
     samples: Sequence[SampleRequest] = (),
     seed: int,
 ) -> DenseProgram:
-    """Split a module ``forward(dense, sparse)`` at its lookups, compile the rest, and check on
-    random inputs and on ``samples`` that they agree. The module is left as it was. The program that
-    is compared takes float32; ``dtype`` is what linear layers of the returned one take.
+    """Make the dense program of a module, and compare both on random inputs and on samples.
+
+    ``module`` has ``forward(dense, sparse)``, and is not changed. It is split at its lookups, and
+    the rest is compiled. The comparison uses float32. ``dtype``: type of the operands of linear
+    layers in the returned program.
 
     Raises:
-        ExportError: the module does not lie on cpu, cannot be traced, split or compiled, or the
-            program's outputs differ from the module's.
-        InputError: an id of a sample that its map rejects, or a list that is too long.
+        ExportError: the module is not on cpu, cannot be traced, split or compiled, or its outputs
+            differ from the program's.
+        InputError: the id map rejects an id of a sample, or a list is too long.
     """
     check_module(module)
     with (
-        _left_as_it_was(module),
+        _restored(module),
         run_uncompiled(),
         torch.no_grad(),
         plain_layers(module.eval()),
@@ -186,29 +187,30 @@ def build_program(
 
 def _embedding_modules(module: nn.Module, traced: fx.Graph) -> dict[str, EmbeddingModule]:
     called = {str(node.target) for node in traced.nodes}
-    found = {
-        path: each
-        for path, each in module.named_modules()
-        if path in called and isinstance(each, EMBEDDING_MODULES)
+    collections = {
+        path: part
+        for path, part in module.named_modules()
+        if path in called and isinstance(part, EMBEDDING_MODULES)
     }
-    check_plain_lookups(module, traced, dense_too=not found)
-    if not found:
+    check_plain_lookups(module, traced, dense_too=not collections)
+    if not collections:
         raise ExportError(
             f"{type(module).__name__}: expected an EmbeddingBagCollection or an "
             "EmbeddingCollection in forward, got none"
         )
-    return found
+    return collections
 
 
 @contextmanager
-def _left_as_it_was(module: nn.Module) -> Iterator[None]:
-    """Put back the mode of each submodule, and take away what tracing adds (its constants)."""
-    training = {each: each.training for each in module.modules()}
+def _restored(module: nn.Module) -> Iterator[None]:
+    """Restore the mode of each submodule after the block, and remove the constants that tracing
+    adds."""
+    training = {part: part.training for part in module.modules()}
     attributes = set(vars(module))
     try:
         yield
     finally:
-        for each, mode in training.items():
-            each.training = mode
+        for part, mode in training.items():
+            part.training = mode
         for added in set(vars(module)) - attributes:
             delattr(module, added)

@@ -1,4 +1,4 @@
-"""What an export did: report/report.json."""
+"""The report of an export, in report/report.json."""
 
 import json
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from embershard.package.samples import SampleRequest
 REPORT_FILE = "report/report.json"
 
 FEW_REORDERED = 0.001
-"""Share of pairs: AUC within a request cannot change by more than the share that change order."""
+"""Share of pairs. AUC within a request changes by at most the share of pairs that change order."""
 
 
 def report_json(
@@ -22,9 +22,8 @@ def report_json(
     samples: Sequence[SampleRequest],
     exact: Sequence[SampleRequest] | None,
 ) -> bytes:
-    """The bytes of report.json. Neither times nor paths: two exports of a module are alike.
-    ``samples``: as they were scored. ``exact``: the same, scored by a dense program in float32;
-    None: it is one."""
+    """The bytes of report.json, without times and paths, so that exports of a module are equal.
+    ``exact``: the samples, scored by a dense program in float32. None: the package has one."""
     stored = sum(table.table_bytes for table in tables)
     fp32 = sum(table.fp32_bytes for table in tables)
     report = {
@@ -46,61 +45,62 @@ def report_json(
         "samples": len(samples),
         "dense": {
             "dtype": "float32" if exact is None else "bfloat16",
-            "outputs": {} if exact is None else _costs(samples, exact),
+            "outputs": {} if exact is None else _differences(samples, exact),
         },
     }
     return (json.dumps(report, indent=1) + "\n").encode()
 
 
 def dense_report(package: Path) -> str:
-    """What a package's dense program in bfloat16 does to its samples' outputs: a line for each,
-    with its newline. Empty in float32."""
+    """How bfloat16 changes the samples' outputs: a line with newline for each output. Empty for a
+    package in float32."""
     dense = json.loads((package / REPORT_FILE).read_bytes())["dense"]
     lines = []
-    for name, cost in dense["outputs"].items():
+    for name, change in dense["outputs"].items():
         order = (
-            f"; {cost['pairs_reordered']:,} of {cost['pairs']:,} pairs in a request change order"
-            if cost["pairs"]
+            f"; {change['pairs_reordered']:,} of {change['pairs']:,} pairs in a request change "
+            "order"
+            if change["pairs"]
             else ""
         )
-        if cost["pairs_reordered"] > FEW_REORDERED * cost["pairs"]:
+        if change["pairs_reordered"] > FEW_REORDERED * change["pairs"]:
             order += f": AUC may fall by more than {FEW_REORDERED}, compare it before serving"
         lines.append(
-            f"bf16       {name}: differs from fp32 by {cost['mean_difference']:.1e}, at most "
-            f"{cost['max_difference']:.1e}{order}\n"
+            f"bf16       {name}: differs from fp32 by {change['mean_difference']:.1e}, at most "
+            f"{change['max_difference']:.1e}{order}\n"
         )
     return "".join(lines)
 
 
-def _costs(
+def _differences(
     samples: Sequence[SampleRequest], exact: Sequence[SampleRequest]
 ) -> dict[str, dict[str, Any]]:
-    """By output: how far it lies from float32, and how many pairs that turns around."""
-    found = {}
+    """For each output, its differences from float32, and the number of pairs that change order."""
+    changes = {}
     for name in samples[0].outputs:
         pairs = [
-            (each.outputs[name], other.outputs[name])
-            for each, other in zip(samples, exact, strict=True)
+            (sample.outputs[name], other.outputs[name])
+            for sample, other in zip(samples, exact, strict=True)
         ]
-        differences = np.concatenate([np.abs(one - other).ravel() for one, other in pairs])
-        ordered = [_reordered(one, other) for one, other in pairs if one.ndim == 1]
-        found[name] = {
+        differences = np.concatenate([np.abs(scores - other).ravel() for scores, other in pairs])
+        ordered = [_count_reordered(scores, other) for scores, other in pairs if scores.ndim == 1]
+        changes[name] = {
             "mean_difference": float(differences.mean(dtype=np.float64)),
             "max_difference": float(differences.max()),
             "pairs": sum(count for _, count in ordered),
-            "pairs_reordered": sum(turned for turned, _ in ordered),
+            "pairs_reordered": sum(reordered for reordered, _ in ordered),
         }
-    return found
+    return changes
 
 
-def _reordered(got: NDArray[np.float32], exact: NDArray[np.float32]) -> tuple[int, int]:
-    """Of one request's examples: pairs with distinct exact values that ``got`` does not order like
-    them, and all such pairs."""
-    turned = count = 0
+def _count_reordered(scores: NDArray[np.float32], exact: NDArray[np.float32]) -> tuple[int, int]:
+    """Among the pairs of examples with distinct exact scores: the number that ``scores`` orders
+    differently, and the number of all pairs."""
+    reordered = count = 0
     for place in range(1, len(exact)):
         expected = np.sign(exact[place] - exact[:place])
-        order = np.sign(got[place] - got[:place])
+        order = np.sign(scores[place] - scores[:place])
         distinct = expected != 0
         count += int(distinct.sum())
-        turned += int((order != expected)[distinct].sum())
-    return turned, count
+        reordered += int((order != expected)[distinct].sum())
+    return reordered, count

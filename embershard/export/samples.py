@@ -1,4 +1,4 @@
-"""The requests that a package carries, and the outputs they must give."""
+"""The sample requests of a package, and the outputs that they must have."""
 
 import dataclasses
 import itertools
@@ -26,13 +26,13 @@ from embershard.package.schema import Schema, Scope, SparseInput
 def check_requests(samples: Sequence[SampleRequest], schema: Schema, limits: Limits) -> None:
     """Refuse samples that contradict the schema, the limits or themselves.
 
-    Ids and the lengths of single lists are not looked at.
+    Ids and the lengths of single lists are not checked.
     """
     for number, sample in enumerate(samples):
         if not sample.num_examples:
             raise ExportError(
                 f"samples: {number}: num_examples: expected at least 1, got 0; "
-                "give it an example, also if it asks about its request only"
+                "add an example, even if only request-scoped outputs matter"
             )
         problems = request_problems(sample, schema.dense, schema.sparse, limits)
         for part, expected, got in itertools.chain(problems, _infinite(sample)):
@@ -54,40 +54,45 @@ UNKNOWN_SHARE = 0.1
 def random_samples(
     schema: Schema, layout: Layout, *, limits: Limits, seed: int
 ) -> list[SampleRequest]:
-    """Requests that no id map rejects, for a model that comes without real ones."""
+    """Random requests that no id map rejects, for a model without real ones."""
     random = np.random.default_rng(seed)
     samples = []
     for count in EXAMPLES:
         examples = min(count, limits.max_examples)
         lists = sum(examples if item.scope == "example" else 1 for item in schema.sparse)
-        most = min(IDS_MAX, limits.max_ids // max(lists, 1))
-        samples.append(_random_sample(schema, layout, examples, most, random))
+        ids_max = min(IDS_MAX, limits.max_ids // max(lists, 1))
+        samples.append(_random_sample(schema, layout, examples, ids_max, random))
     return samples
 
 
-def scored(
+def score_samples(
     samples: Sequence[SampleRequest],
     program: DenseProgram,
     weights: Mapping[str, WeightType],
     *,
     random: bool = False,
 ) -> list[SampleRequest]:
-    """The same requests with the outputs that the stored tables give: rows as they read back from
-    the package, pooled in float32 or as they are, then the dense program. Nothing of the serving
-    code takes part. ``random``: whether they are `random_samples`. `InputError`: an id that its map
-    rejects, or a list that is too long. `ExportError`: an output that is not finite."""
-    return [_scored(sample, program, weights, random=random) for sample in samples]
+    """Compute the outputs of samples from the stored rows and the dense program.
+
+    This uses none of the serving code, so that the outputs can check a server. ``random``: True for
+    `random_samples`, which have another error message.
+
+    Raises:
+        InputError: the id map rejects an id, or a list is too long.
+        ExportError: an output is not finite.
+    """
+    return [_score(sample, program, weights, random=random) for sample in samples]
 
 
 MERGED_EXAMPLES = 1024
-"""A group of samples that are checked as one batch has as many, or two samples."""
+"""Number of examples at which a group of samples is complete, if it has at least 2 samples."""
 
 
 def sample_groups(
     samples: Sequence[SampleRequest], schema: Schema, layout: Layout
 ) -> Iterator[tuple[str, list[Batch]]]:
-    """Groups of samples, to be compared alone and as one batch: which they are, and each as a
-    batch, looked up in the tables as they are. `InputError`: as of `scored`."""
+    """Yield groups of samples to compare alone and as one batch: a name of the group, and each
+    sample as a batch with vectors of the unquantized tables. `InputError`: as `score_samples`."""
     weights: dict[str, WeightType] = dict.fromkeys(layout.tables, "fp32")
     group: list[Batch] = []
     for number, sample in enumerate(samples):
@@ -95,8 +100,9 @@ def sample_groups(
             group.append(_as_batch(sample, schema, layout, weights))
         except InputError as problem:
             raise InputError(f"samples: {number}: {problem}") from problem
-        enough = len(group) > 1 and sum(len(each.dense) for each in group) >= MERGED_EXAMPLES
-        if enough or number + 1 == len(samples):
+        examples = sum(len(batch.dense) for batch in group)
+        is_complete = len(group) > 1 and examples >= MERGED_EXAMPLES
+        if is_complete or number + 1 == len(samples):
             yield f"samples {number + 1 - len(group)} to {number}", group
             group = []
 
@@ -107,8 +113,8 @@ def _random_sample(
     lists = []
     for item in schema.sparse:
         bags = examples if item.scope == "example" else 1
-        most = min(ids, item.max_ids) if item.max_ids else ids
-        counts = random.integers(0, most + 1, bags)
+        ids_max = min(ids, item.max_ids) if item.max_ids else ids
+        counts = random.integers(0, ids_max + 1, bags)
         total = int(counts.sum())
         values = _random_ids(item, layout, total, random)
         weights = random.random(total, dtype=np.float32) if item.weighted else None
@@ -123,7 +129,8 @@ def _random_sample(
 def _random_dense(
     schema: Schema, scope: Scope, rows: int, random: np.random.Generator
 ) -> NDArray[np.float32]:
-    """Inputs with transforms get no negative values, which Log1p may not take."""
+    """Random dense values. Inputs with transforms get no negative values, for which Log1p may not
+    be finite."""
     inputs = [item for item in schema.dense if item.scope == scope]
     drawn = random.standard_normal((rows, len(inputs)), dtype=np.float32)
     has_transforms = np.array([bool(item.transforms) for item in inputs], bool)
@@ -133,7 +140,7 @@ def _random_dense(
 def _random_ids(
     item: SparseInput, layout: Layout, count: int, random: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Ids that the map knows, and a few that it does not where it takes them."""
+    """Random known ids, and a few unknown ones if the map does not reject them."""
     anything = random.integers(-(1 << 63), 1 << 63, count, dtype=np.int64)
     match item.ids:
         case Hash():
@@ -149,7 +156,7 @@ def _random_ids(
     return np.where(random.random(count) < UNKNOWN_SHARE, anything, known)
 
 
-def _scored(
+def _score(
     sample: SampleRequest,
     program: DenseProgram,
     weights: Mapping[str, WeightType],
@@ -165,8 +172,8 @@ def _scored(
                 raise ExportError(
                     f"{program.not_finite_line}output {name!r}: expected finite values for random "
                     f"requests, whose dense inputs may be negative, got {got}; write "
-                    "export_model(..., samples=[...]) with real requests, or clamp what the "
-                    "operation takes"
+                    "export_model(..., samples=[...]) with real requests, or clamp the operation's "
+                    "operand"
                 )
             raise ExportError(
                 f"output {name!r}: expected finite values for every sample, got {got}"
@@ -179,23 +186,22 @@ def _scored(
 def _as_batch(
     sample: SampleRequest, schema: Schema, layout: Layout, weights: Mapping[str, WeightType]
 ) -> Batch:
-    """One request with what lookups in the stored tables give it."""
     examples, factors = _as_examples(sample, schema)
     mapped = to_rows(examples)
     tables = layout.tables
     pooled, sequences = {}, {}
-    for each in layout.pooled:
-        name, table = each.input.name, each.lookup.table
+    for item in layout.pooled:
+        name, table = item.input.name, item.lookup.table
         column = mapped.rows[name]
         vectors = _read(table, tables[table], column.values, weights[table])
         if name in factors:
             vectors *= factors[name][:, None]
-        pooled[each.path, each.key] = _pool(vectors, column, mean=each.lookup.pooling == "mean")
-    for one in layout.sequences:
-        column = mapped.rows[one.input.name]
-        table = one.lookup.table
+        pooled[item.path, item.key] = _pool(vectors, column, mean=item.lookup.pooling == "mean")
+    for item in layout.sequences:
+        column = mapped.rows[item.input.name]
+        table = item.lookup.table
         vectors = _read(table, tables[table], column.values, weights[table])
-        sequences[one.path, one.key] = JaggedTensor(
+        sequences[item.path, item.key] = JaggedTensor(
             torch.from_numpy(vectors), lengths=torch.from_numpy(column.lengths)
         )
     return Batch(
@@ -208,11 +214,12 @@ def _as_batch(
 def _as_examples(
     sample: SampleRequest, schema: Schema
 ) -> tuple[Examples, dict[str, NDArray[np.float32]]]:
-    """A request as examples that each carry its request side; weights of the ids that count."""
+    """A request as examples with copies of the request-scoped inputs, and the weights of the ids
+    that max_ids does not cut, by input."""
     count = sample.num_examples
     dense = np.empty((count, len(schema.dense)), np.float32)
-    for scope, given in (("request", sample.request_dense), ("example", sample.example_dense)):
-        dense[:, [item.scope == scope for item in schema.dense]] = given
+    for scope, values in (("request", sample.request_dense), ("example", sample.example_dense)):
+        dense[:, [item.scope == scope for item in schema.dense]] = values
     sparse, factors = {}, {}
     for item, lists in zip(schema.sparse, sample.lists(schema.sparse), strict=True):
         offsets = offsets_of(lists.lengths)
@@ -221,7 +228,7 @@ def _as_examples(
         if lists.weights is not None:
             places = JaggedColumn(np.arange(len(lists.values)), offsets).take(repeated)
             factors[item.name] = lists.weights[keep_ids(item, places).values]
-    # Weights went into the factors; examples hold none. The program transforms dense values.
+    # Examples have no weights, which are in the factors. The program applies the transforms.
     raw = [dataclasses.replace(item, transforms=()) for item in schema.dense]
     unweighted = [dataclasses.replace(item, weighted=False) for item in schema.sparse]
     examples = Examples(
@@ -237,7 +244,7 @@ def _as_examples(
 def _read(
     table: str, weight: Tensor, rows: NDArray[np.int64], kind: WeightType
 ) -> NDArray[np.float32]:
-    """Stored vectors of a table's rows, float32 ``(n, dim)``; row -1 is a zero vector."""
+    """Stored vectors of a table's rows, float32 ``(n, dim)``. Row -1 is a zero vector."""
     known = rows >= 0
     vectors = np.zeros((len(rows), weight.shape[1]), np.float32)
     if known.any():

@@ -1,4 +1,4 @@
-"""Splits a traced ranker at its lookups and gives every value its scope.
+"""Splits a traced ranker at its lookups, and finds the scope of every value.
 
     traced                              rewritten
     ──────────────────────────────      ───────────────────────────────────────────────
@@ -6,10 +6,10 @@
     pooled = embeddings(sparse)         columns of request_inputs[1] and example_inputs[1]
     to_examples(x)                      index_select(x, 0, request_of_example)
 
-Scopes spread from the inputs along the graph. Without a single `to_examples` every
-request-scoped input is expanded where it enters, which is right for any model. With one, what
-comes before the mark runs once per request; an operation that takes values of both scopes gets
-its request-scoped tensors expanded, and is refused where that cannot help (a size).
+Scopes spread from the inputs along the graph. A model without `to_examples` has all request-scoped
+inputs expanded to examples at the start, which is correct for any model. In a model with
+`to_examples` the operations before it run once per request. An operation with operands of both
+scopes gets its request-scoped tensors expanded; a size cannot be expanded, and is refused.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from embershard.export.embeddings import EmbeddingModule, Layout
 from embershard.export.inputs import (
     Feature,
     Features,
-    Found,
+    NodeValue,
     Pooled,
     ProgramInputs,
     Regrouped,
@@ -34,13 +34,13 @@ from embershard.export.inputs import (
     Sequences,
     Value,
     dense_columns,
+    in_place_remedy,
     is_in_place,
-    result_of,
-    without_writing,
+    operation_value,
 )
 from embershard.export.item_assignment import emit_assignment, is_shared, item_assigned
-from embershard.export.lookup_values import OF_SPARSE, PAD_FIRST, LookupValues
-from embershard.export.tracing import line_of, refusal
+from embershard.export.lookup_values import PAD_FIRST, SPARSE_USE, LookupValues
+from embershard.export.trace import line_of, refusal
 from embershard.jagged.keyed_tensor import regroup_keyed
 from embershard.modules import DenseTransforms, to_examples
 from embershard.package.names import name_problem
@@ -55,15 +55,15 @@ class ScopedProgram:
     output_scopes: dict[str, Scope]
 
     transforms: dict[str, DenseTransforms]
-    """Submodules that the graph calls and the traced module does not have, by path."""
+    """Submodules of the graph that the traced module does not have, by path."""
 
 
 def split(
     traced: fx.Graph, schema: Schema, layout: Layout, modules: Mapping[str, EmbeddingModule]
 ) -> ScopedProgram:
-    """Rewrite a trace of ``forward(dense, sparse)``, embedding modules being leaves, as the dense
-    program of a package. `ExportError`: an operation that cannot be split or that mixes scopes; its
-    line is named."""
+    """Rewrite a trace of ``forward(dense, sparse)`` as the dense program of a package. Embedding
+    modules are leaves of the trace. `ExportError`: names the line of an operation that cannot be
+    split or that mixes scopes."""
     return _Splitter(traced, schema, layout, modules).run()
 
 
@@ -79,7 +79,7 @@ class _Splitter:
         self._modules = modules
         self._dense, self._sparse = (n for n in traced.nodes if n.op == "placeholder")
         self._dense_columns = dense_columns(schema)
-        self._values: dict[fx.Node, Found] = {
+        self._values: dict[fx.Node, NodeValue] = {
             self._sparse: Features(tuple(item.name for item in schema.sparse))
         }
         self._graph = fx.Graph()
@@ -103,26 +103,25 @@ class _Splitter:
                 return self._output(node)
             if node.op != "placeholder":
                 self._values[node] = self._rewrite(node)
-        raise AssertionError("a traced graph ends in an output")
+        raise AssertionError("a traced graph ends with an output")
 
-    def _rewrite(self, node: fx.Node) -> Found:
+    def _rewrite(self, node: fx.Node) -> NodeValue:
         if node.op == "call_module" and node.target in self._modules:
-            return self._lookups.looked_up(node)
-        sources = [self._values.get(source) for source in node.all_input_nodes]
-        if node.target is regroup_keyed and any(isinstance(each, Pooled) for each in sources):
-            return self._lookups.regrouped(node, sources)
+            return self._lookups.module_call(node)
+        values = [self._values.get(source) for source in node.all_input_nodes]
+        if node.target is regroup_keyed and any(isinstance(value, Pooled) for value in values):
+            return self._lookups.regroup(node, values)
         source = node.all_input_nodes[0] if node.all_input_nodes else None
-        if source is self._dense and (chosen := _columns_asked(node)) is not None:
+        if source is self._dense and (chosen := _dense_index(node)) is not None:
             return self._dense_part(node, chosen)
-        found = None if source is None else self._values.get(source)
-        if found is not None and not isinstance(found, Value):
-            return self._lookups.asked(node, found)
+        value = None if source is None else self._values.get(source)
+        if value is not None and not isinstance(value, Value):
+            return self._lookups.use(node, value)
         if node.target is to_examples:
             return self._marked(node)
         return self._operation(node)
 
     def _dense_part(self, node: fx.Node, chosen: slice | int | list[int]) -> Value:
-        """Columns of dense, at the scope of those columns alone."""
         count = len(self._dense_columns)
         places = [chosen] if isinstance(chosen, int) else chosen
         if isinstance(places, slice):
@@ -138,36 +137,37 @@ class _Splitter:
     def _marked(self, node: fx.Node) -> Value:
         value = self._value(node.all_input_nodes[0], node)
         if value.kind != "tensor":
-            raise refusal(node, "expected to_examples to take a tensor, got a size")
+            raise refusal(node, "expected a tensor as argument of to_examples, got a size")
         if value.scope == "example" and self._any_per_request:
             raise refusal(
                 node,
-                "expected to_examples to take what depends on request-scoped inputs only, got what "
-                f"{self._row_for_each_example(node)}",
+                "expected an argument of to_examples that depends on request-scoped inputs only, "
+                f"got one that {self._row_for_each_example(node)}",
             )
-        if value.scope != "request":  # A marked model whose schema has no request scope.
+        if value.scope != "request":  # The schema has no request-scoped inputs.
             return value
         return Value(self._inputs.expand(value.node), "example")
 
     def _row_for_each_example(self, marked: fx.Node) -> str:
-        """Why what is marked has a row for each example, and what to write instead."""
+        """Why the argument of `to_examples` has a row for each example, and what to write
+        instead."""
         columns = [i for i, column in enumerate(self._dense_columns) if column.scope == "request"]
         mixed = 0 < len(columns) < len(self._dense_columns)
         for node in self._traced.nodes if mixed else ():
-            takes_all = self._dense in node.all_input_nodes and _columns_asked(node) is None
-            if takes_all and marked in _users(node):
+            uses_all = self._dense in node.all_input_nodes and _dense_index(node) is None
+            if uses_all and marked in _users(node):
                 return (
-                    f"takes all of dense at {line_of(node)}; write the operation on "
-                    f"dense[:, {columns}], the columns of scope='request', alone"
+                    f"depends on all of dense at {line_of(node)}; write the operation only on "
+                    f"dense[:, {columns}], the columns with scope='request'"
                 )
         return (
-            "has a row for each example already; drop the mark, or give every input of it "
-            "scope='request'"
+            "has a row for each example already; remove to_examples, or declare all inputs of its "
+            "argument with scope='request'"
         )
 
     def _operation(self, node: fx.Node) -> Value:
         if is_in_place(node):
-            raise refusal(node, f"it writes into its operand; write {without_writing(node)}")
+            raise refusal(node, f"it writes into its operand; write {in_place_remedy(node)}")
         values = {source: self._value(source, node) for source in node.all_input_nodes}
         scopes = {value.scope for value in values.values() if value.scope is not None}
         if len(scopes) == 2:
@@ -179,15 +179,15 @@ class _Splitter:
             copy = self._assigned(node, arguments, values)
         else:
             copy = self._graph.create_node(node.op, node.target, arguments, keywords, node.name)
-        copy.stack_trace = node.stack_trace  # For what TorchScript may say of it.
-        return result_of(node, copy, scope, [value.kind for value in values.values()])
+        copy.stack_trace = node.stack_trace  # For errors of TorchScript.
+        return operation_value(node, copy, scope, [value.kind for value in values.values()])
 
     def _assigned(self, node: fx.Node, arguments: Any, values: Mapping[fx.Node, Value]) -> fx.Node:
         if is_shared(node):
             raise refusal(
                 node,
-                "expected an item assignment to a tensor of which no other view is used later; "
-                "write y = y.clone() before it",
+                "expected an item assignment to a tensor without other views that are used later, "
+                "got one with such a view; write y = y.clone() before it",
             )
         tensors = {value.node for value in values.values() if value.kind == "tensor"}
         tensor, index, value = arguments
@@ -195,8 +195,8 @@ class _Splitter:
         if assigned is None:
             raise refusal(
                 node,
-                "expected the index of an item assignment to hold numbers and slices, or tensors "
-                "alone; write torch.where or torch.cat",
+                "expected the index of an item assignment to hold only numbers and slices, or only "
+                "tensors, got both; write torch.where or torch.cat",
             )
         return assigned
 
@@ -206,8 +206,8 @@ class _Splitter:
         if value.kind != "tensor":
             raise refusal(
                 node,
-                "it takes a size of request-scoped values together with example-scoped ones; "
-                "take the size from an example-scoped tensor",
+                "it combines a size of request-scoped values with example-scoped values; write the "
+                "size of an example-scoped tensor",
             )
         return Value(self._inputs.expand(value.node), "example")
 
@@ -216,9 +216,11 @@ class _Splitter:
             return self._dense_part(node, slice(None))
         value = self._values[source]
         if isinstance(value, Features | Feature):
-            raise refusal(node, OF_SPARSE)
+            raise refusal(node, SPARSE_USE)
         if isinstance(value, Pooled | Regrouped):
-            raise refusal(node, "expected tensors taken from the KeyedTensor first")
+            raise refusal(
+                node, "expected a tensor, got a KeyedTensor or a list; write pooled['<key>']"
+            )
         if isinstance(value, Sequences | Sequence):
             key = value.key if isinstance(value, Sequence) else "<key>"
             raise refusal(
@@ -229,19 +231,19 @@ class _Splitter:
         return value
 
     def _output(self, node: fx.Node) -> ScopedProgram:
-        given: Any = node.args[0]
-        if problem := _form_problem(given):
+        result: Any = node.args[0]
+        if problem := _form_problem(result):
             raise ExportError(
                 f"forward: expected a tensor, or a dict from name to tensor, got {problem}"
             )
-        named = given if isinstance(given, dict) else {"score": given}
+        named = result if isinstance(result, dict) else {"score": result}
         scopes: dict[str, Scope] = {}
         outputs: dict[str, fx.Node] = {}
         for name, source in named.items():
             if not isinstance(name, str) or not isinstance(source, fx.Node):
                 raise refusal(
                     node,
-                    f"forward: expected a tensor, or a dict from name to tensor, got {given}"
+                    f"forward: expected a tensor, or a dict from name to tensor, got {result}"
                     f"{_output_remedy(name, source)}",
                 )
             if problem := name_problem(name):
@@ -249,7 +251,9 @@ class _Splitter:
             value = self._value(source, node)
             if value.kind != "tensor" or value.scope is None:
                 raise refusal(
-                    source, f"output {name!r}: expected a tensor that depends on an input"
+                    source,
+                    f"output {name!r}: expected a tensor that depends on an input, got another "
+                    "value",
                 )
             outputs[name], scopes[name] = value.node, value.scope
         if not outputs:
@@ -260,7 +264,7 @@ class _Splitter:
 
 
 def _users(node: fx.Node) -> set[fx.Node]:
-    """All nodes that depend on one, itself included."""
+    """A node, and all nodes that depend on it."""
     users, waiting = {node}, [node]
     while waiting:
         waiting += [user for user in waiting.pop().users if user not in users]
@@ -268,31 +272,30 @@ def _users(node: fx.Node) -> set[fx.Node]:
     return users
 
 
-def _form_problem(given: Any) -> str | None:
-    """Of what a forward returns as a whole: what it is in place of a tensor or a dict."""
-    if isinstance(given, tuple | list):
-        kind = "tuple" if isinstance(given, tuple) else "list"
-        return f"a {kind} of {len(given)} values; write return {{'score': score, ...}}"
-    if isinstance(given, fx.Node) and dataclasses.is_dataclass(given.target):
-        kind = getattr(given.target, "__name__", "dataclass")
-        fields = dataclasses.fields(given.target)
-        named = ", ".join(f"{each.name!r}: {each.name}" for each in fields)
+def _form_problem(result: Any) -> str | None:
+    """A description of forward's result and advice, if it is neither a tensor nor a dict."""
+    if isinstance(result, tuple | list):
+        kind = "tuple" if isinstance(result, tuple) else "list"
+        return f"a {kind} of {len(result)} values; write return {{'score': score, ...}}"
+    if isinstance(result, fx.Node) and dataclasses.is_dataclass(result.target):
+        kind = getattr(result.target, "__name__", "dataclass")
+        fields = dataclasses.fields(result.target)
+        named = ", ".join(f"{field.name!r}: {field.name}" for field in fields)
         return f"the dataclass {kind}; write return {{{named}}}"
     return None
 
 
 def _output_remedy(name: object, source: object) -> str:
-    """What to write in place of an output that is no tensor."""
     if source is None:
         return f"; leave {name!r} out of the dict"
     if isinstance(source, dict):
-        named = ", ".join(f"'{name}_{each}': {each}" for each in source)
+        named = ", ".join(f"'{name}_{key}': {key}" for key in source)
         return f"; write one dict: {{{named}}}"
     return ""
 
 
-def _columns_asked(node: fx.Node) -> slice | int | list[int] | None:
-    """Of ``dense[:, columns]``: its columns, where they are known numbers."""
+def _dense_index(node: fx.Node) -> slice | int | list[int] | None:
+    """The columns in ``dense[:, columns]``. None if they are not constants, or for other nodes."""
     if node.target is not operator.getitem or not isinstance(node.args[1], tuple):
         return None
     index: Any = node.args[1]

@@ -1,5 +1,4 @@
-"""Tables to the package's rows: in which weight type, a slice at a time, with the error that it
-costs."""
+"""Quantizes tables in slices, writes them to a package, and measures the error."""
 
 import fnmatch
 import math
@@ -19,17 +18,17 @@ from embershard.package.row_format import RowFormat, WeightType
 from embershard.package.writer import PackageWriter
 
 Weights = WeightType | Mapping[str, WeightType]
-"""One type for all tables, or a pattern of table names (``*``, ``?``, ``[...]``) -> type."""
+"""One type for all tables, or types by pattern of table names (``*``, ``?``, ``[...]``)."""
 
 
 def parse_weights(text: str) -> Weights:
-    """``int8``, or ``users=int8,item*=int4,*=fp16``.
+    """Parse the weight type of tables: ``int8``, or ``users=int8,item*=int4,*=fp16``.
 
     Raises:
-        ExportError: an unknown type, a pattern without one, or one that comes twice.
+        ExportError: a type is unknown, or a pattern has no type or occurs twice.
     """
     if "=" not in text:
-        return _known(text.strip())
+        return _parse_kind(text.strip())
     patterns: dict[str, WeightType] = {}
     for part in text.split(","):
         pattern, separator, kind = part.partition("=")
@@ -37,64 +36,59 @@ def parse_weights(text: str) -> Weights:
             raise ExportError(f"weights: expected <table pattern>=<type>, got {part!r}")
         if pattern.strip() in patterns:
             raise ExportError(f"weights: expected each pattern once, got pattern {pattern!r} twice")
-        patterns[pattern.strip()] = _known(kind.strip())
+        patterns[pattern.strip()] = _parse_kind(kind.strip())
     return patterns
 
 
 def weights_of(tables: Iterable[str], weights: Weights) -> dict[str, WeightType]:
-    """The weight type of each table; the first pattern that fits counts."""
+    """The weight type of each table, by the first pattern that matches its name."""
     names = list(tables)
     if isinstance(weights, str):
-        return dict.fromkeys(names, _known(weights))
+        return dict.fromkeys(names, _parse_kind(weights))
     if not isinstance(weights, Mapping):
         raise ExportError(
             "weights: expected a type such as 'int8', or a mapping from patterns of table names, "
             f"got {weights!r:.80}"
         )
-    for each in weights:
-        if not fnmatch.filter(names, each):
-            raise ExportError(
-                f"weights: pattern {each!r}: expected to fit a table, the tables are {names}"
-            )
-    counting: dict[str, str] = {}
-    for name in names:
-        pattern = next((p for p in weights if fnmatch.fnmatchcase(name, p)), None)
-        if pattern is None:
-            raise ExportError(
-                f"weights: table {name!r}: expected a pattern that fits it, got only "
-                f"{list(weights)}; '*' fits all"
-            )
-        counting[name] = pattern
     for pattern in weights:
-        if pattern not in counting.values():
-            fitting = fnmatch.filter(names, pattern)
+        if not fnmatch.filter(names, pattern):
             raise ExportError(
-                f"weights: pattern {pattern!r}: expected to fit a table that no pattern before it "
-                f"fits, but {fitting[0]!r} has {counting[fitting[0]]!r}; the first that fits counts"
+                f"weights: expected patterns that match one of the tables {names}, got {pattern!r}"
             )
-    return {name: _known(weights[pattern]) for name, pattern in counting.items()}
+    chosen: dict[str, str] = {}
+    for name in names:
+        first = next((p for p in weights if fnmatch.fnmatchcase(name, p)), None)
+        if first is None:
+            raise ExportError(
+                f"weights: expected a pattern that matches table {name!r}, got only "
+                f"{list(weights)}; '*' matches all tables"
+            )
+        chosen[name] = first
+    for pattern in weights:
+        if pattern not in chosen.values():
+            table = fnmatch.filter(names, pattern)[0]
+            raise ExportError(
+                f"weights: pattern {pattern!r}: expected a table that no earlier pattern matches, "
+                f"got only tables such as {table!r}, which {chosen[table]!r} matches; put the "
+                "narrower pattern first"
+            )
+    return {name: _parse_kind(weights[pattern]) for name, pattern in chosen.items()}
 
 
-def _known(kind: str) -> WeightType:
+def _parse_kind(kind: str) -> WeightType:
     for known in get_args(WeightType):
         if kind == known:
             return known  # type: ignore[no-any-return]
     raise ExportError(f"weights: expected one of {', '.join(get_args(WeightType))}, got {kind!r}")
 
 
-DIVERGED = (
-    ": training diverged; export a checkpoint from before, and train with a lower learning rate"
-)
-"""The error message for a parameter that is NaN."""
-
+DIVERGED = ": training diverged; export an earlier checkpoint, and train with a lower learning rate"
 SLICE_BYTES = 4 << 20
-"""Float32 bytes quantized at once. A table costs a few times this in memory beyond itself."""
+"""Float32 bytes that are quantized at once. Writing a table needs a few times this memory."""
 
 
 @dataclass(slots=True)
 class _Error:
-    """Difference between weights and what their stored rows read back as."""
-
     squares: float = 0.0
     values: int = 0
     largest: float = 0.0
@@ -106,7 +100,8 @@ class _Error:
 
 
 @contextmanager
-def _named(table: str) -> Iterator[None]:
+def _table_named(table: str) -> Iterator[None]:
+    """Turn `InputError` into `ExportError` with the name of the table."""
     try:
         yield
     except InputError as problem:
@@ -122,11 +117,13 @@ def write_table(
     *,
     written: Callable[[int], None],
 ) -> TableSpec:
-    """Quantize and write one table, float32 or float16 ``(rows, dim)`` on any device, slice by
-    slice; ``written`` gets the rows of each. Returns what the manifest says of it, the mean squared
-    and the largest error included."""
+    """Quantize a table in slices, and write it. Returns its spec with the measured errors.
+
+    ``weight``: float32 or float16 ``(rows, dim)`` on any device. ``written``: called with the
+    number of rows of each slice.
+    """
     error = _Error()
-    with _named(name):
+    with _table_named(name):
         row_format = RowFormat(kind, weight.shape[1])
         slices = _stored_slices(weight, row_format, error, written)
         spec = writer.write_table(name, row_format, slices, rows=len(weight))
@@ -134,11 +131,10 @@ def write_table(
 
 
 def stored_rows(name: str, weight: Tensor, rows: Tensor, kind: WeightType) -> NDArray[np.float32]:
-    """What the stored form of some rows of a table, int64 ``(n,)``, reads back as: float32
-    ``(n, dim)``."""
+    """The float32 values ``(n, dim)`` of some rows, int64 ``(n,)``, after quantization."""
     chosen = weight.detach()[rows.to(weight.device)].cpu().float()
     row_format = RowFormat(kind, weight.shape[1])
-    with _named(name):
+    with _table_named(name):
         return row_format.dequantize_rows(quantize_rows(chosen, kind, numbers=rows).numpy())
 
 

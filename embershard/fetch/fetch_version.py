@@ -16,10 +16,7 @@ from embershard.fetch.local import LocalVersions
 from embershard.fetch.remote_version import RemoteVersion
 from embershard.fetch.source import Source
 from embershard.package import verify_package
-from embershard.package.folder_checks import read_manifest
-from embershard.package.manifest import Manifest
-from embershard.package.names import version_of
-from embershard.package.sealing import (
+from embershard.package.files import (
     exchange,
     file_kind,
     file_spec,
@@ -27,7 +24,10 @@ from embershard.package.sealing import (
     sync,
     sync_tree,
 )
-from embershard.package.signing import SIGNATURE_BYTES, check_signed, write_signature
+from embershard.package.folder_checks import read_manifest
+from embershard.package.manifest import Manifest
+from embershard.package.names import version_of
+from embershard.package.signature import SIGNATURE_BYTES, check_signed, write_signature
 from embershard.package.validation import BYTES_MAX, MANIFEST, MANIFEST_DIGEST
 
 UNFINISHED: Final = ".fetching-"

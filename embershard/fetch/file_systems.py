@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 from urllib.parse import unquote, urljoin
 
 from embershard.errors import PackageError, UnavailableError
-from embershard.package.sealing import file_kind
+from embershard.package.files import file_kind
 
 LISTING_BYTES_MAX: Final = 8 << 20
 LISTED_MAX: Final = 20_000

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from embershard.fetch.remote_version import RemoteVersion
+from embershard.package.files import file_spec, link_or_copy, no_room, room_needed
 from embershard.package.manifest import FileSpec
-from embershard.package.sealing import file_spec, link_or_copy, no_room, room_needed
 
 BLOCK_BYTES: Final = 4 << 20
 

@@ -28,10 +28,10 @@ from embershard.fetch.models import (
 )
 from embershard.fetch.source import Source
 from embershard.fetch.watch_status import FAILED_EVENTS, WatchStatus
+from embershard.package.files import locked_folder
 from embershard.package.labels import read_labels
 from embershard.package.names import version_of
-from embershard.package.sealing import locked_folder
-from embershard.package.signing import signature_file
+from embershard.package.signature import signature_file
 
 FAILURES: Final = (EmbershardError, OSError, ValueError)
 """Errors of the remote, the disk or the server. ValueError comes from names that no file may

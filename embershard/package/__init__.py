@@ -1,4 +1,4 @@
-"""The package format: what training exports and serving loads. Imports no torch."""
+"""The package format, which training exports and serving loads. Imports no torch."""
 
 from embershard.ids import hash_string
 from embershard.package.additions import add_plan
@@ -13,7 +13,7 @@ from embershard.package.row_format import RowFormat
 from embershard.package.safetensors_file import read_vocabulary, write_vocabulary
 from embershard.package.samples import SampleRequest, read_samples, write_samples
 from embershard.package.schema import DenseInput, Schema, SparseInput
-from embershard.package.signing import check_signature, sign_package
+from embershard.package.signature import check_signature, sign_package
 from embershard.package.transforms import Bucketize, Clip, Log1p, Standardize, Transform
 from embershard.package.writer import PackageContents, PackageWriter
 

@@ -1,49 +1,42 @@
-"""Adds a plan to a published package, whole or not at all.
+"""Adds a plan to a published package.
 
-    <repository>/<model>/.<version>.<random>.partial/    every file of the package by a hard link,
-                                                         the plan, a manifest that lists it
-    <repository>/<model>/<version>/                      the two folders change places at once
+    <repository>/<model>/.<version>.<random>.partial/    1. hard links to all files of the package,
+                                                         the plan, and a manifest that lists it
+    <repository>/<model>/<version>/                      2. one system call exchanges both folders
 
-A reader finds the package with the plan or without it.
+A reader sees the package either with the plan or without it.
 """
 
 import json
 from pathlib import Path
 
 from embershard.errors import InputError
+from embershard.package.files import locked_folder
 from embershard.package.plan import Plan
 from embershard.package.reader import Package
-from embershard.package.sealing import locked_folder
 from embershard.package.validation import MANIFEST
 from embershard.package.writer import PackageWriter
 
 
 def add_plan(package: str | Path, plan: Plan, *, default: bool = False) -> Package:
-    """Adds ``plan`` to the package in the folder ``package``.
+    """Add a plan to the package in a folder, and return the package. ``default``: make it the
+    default plan.
 
-    Servers that have the package open keep what they opened. Where several add at once, each
-    waits for the one before.
-
-    Args:
-        package: the folder, or a symbolic link to it.
-        plan: for the package's tables.
-        default: whether it becomes the package's default.
-
-    Returns:
-        The package with the plan, opened.
+    Servers that have the package open keep the files that they opened. Concurrent calls wait for
+    each other.
 
     Raises:
         PackageError: the package is damaged, or the plan does not fit its tables.
-        InputError: it has a plan of that name, and plans are never replaced; or its file system
-            cannot exchange two folders.
+        InputError: the package has a plan of that name already, or its file system cannot
+            exchange two folders.
     """
     folder = Path(package).resolve()
     with locked_folder(folder):
         before = Package.open(folder).manifest
         if plan.name in before.plans:
             raise InputError(
-                f"plan {plan.name!r} is there already, and plans are never replaced: "
-                "choose another name"
+                f"expected a plan with a new name, got {plan.name!r}, which the package has "
+                "already; choose another name, since plans are never replaced"
             )
         document = json.loads((folder / MANIFEST).read_bytes())
         with PackageWriter(folder, replace=True) as writer:

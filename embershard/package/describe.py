@@ -1,4 +1,4 @@
-"""A package in words, for people: what `embershard inspect` prints."""
+"""Describes a package as text, for `embershard inspect`."""
 
 from collections.abc import Iterable, Sequence
 
@@ -18,10 +18,10 @@ _LARGE = 1 << 48
 
 
 def describe_package(package: Package) -> str:
-    """Tables with size, error and place, inputs and outputs, plans. Ends with a newline.
+    """Describe tables, inputs, outputs and plans, as text that ends with a newline.
 
-    MB are 10**6 bytes, of stored rows without files' headers; the error is that of the stored
-    values against the float32 weights.
+    MB are 10**6 bytes of stored rows, without file headers. Errors are differences between stored
+    values and the float32 weights.
     """
     manifest, plan = package.manifest, package.plan()
     sections = [
@@ -42,11 +42,11 @@ def describe_package(package: Package) -> str:
         ),
         _columns(
             ["input", "kind", "scope", "ids", "lookups"],
-            [_input_line(each, package) for each in manifest.inputs],
+            [_input_line(spec, package) for spec in manifest.inputs],
         ),
         _columns(
             ["output", "scope", "shape"],
-            [[each.name, each.scope, _shape(each)] for each in manifest.outputs],
+            [[output.name, output.scope, _shape(output)] for output in manifest.outputs],
         ),
         _columns(
             ["plan", "devices", "shards", "MB a device"],
@@ -81,12 +81,12 @@ def _table_line(table: TableSpec, plan: Plan) -> list[str]:
         megabytes_text(table.fp32_bytes),
         f"{table.mse:.1e}",
         f"{table.max_error:.1e}",
-        _place(table, plan),
+        _placement(table, plan),
     ]
 
 
-def _place(table: TableSpec, plan: Plan) -> str:
-    """Where a table lies: "cpu:0", "rows over cpu:0, cpu:1", "4 parts over cpu:0, cpu:1"."""
+def _placement(table: TableSpec, plan: Plan) -> str:
+    """The devices of a table: "cpu:0", "rows over cpu:0, cpu:1", "4 parts over cpu:0, cpu:1"."""
     shards = [shard for shard in plan.shards if shard.table == table.name]
     used = sorted({device for shard in shards for device in shard.devices})
     where = devices_text([plan.devices[device] for device in used], shown=_SHOWN_DEVICES)
@@ -100,11 +100,11 @@ def _place(table: TableSpec, plan: Plan) -> str:
 
 
 def _plan_line(plan: Plan, manifest: Manifest) -> list[str]:
-    by_default = " (default)" if plan.name == manifest.default_plan else ""
+    default = " (default)" if plan.name == manifest.default_plan else ""
     held = device_bytes(plan, manifest.tables)
     least, most = megabytes_text(min(held)), megabytes_text(max(held))
     return [
-        f"{plan.name}{by_default}",
+        f"{plan.name}{default}",
         ", ".join(plan.devices)
         if len(plan.devices) <= _SHOWN_DEVICES
         else f"{len(plan.devices)}, {plan.devices[0]} .. {plan.devices[-1]}",
@@ -113,21 +113,20 @@ def _plan_line(plan: Plan, manifest: Manifest) -> list[str]:
     ]
 
 
-def _input_line(each: InputSpec, package: Package) -> list[str]:
-    if each.kind == "dense":
-        words = [] if each.default is None else [f"default {each.default:g}"]
-        words += map(_transform, each.transforms)
-        return [each.name, "dense", each.scope, ", ".join(words), ""]
-    kind = "sparse, weighted" if each.weighted else "sparse"
-    ids = _ids(each.ids, package)
-    if each.max_ids:
-        ids += f", at most {each.max_ids} ({each.keep})"
-    lookups = ", ".join(f"{lookup.pooling or 'rows'} of {lookup.table}" for lookup in each.lookups)
-    return [each.name, kind, each.scope, ids, lookups]
+def _input_line(spec: InputSpec, package: Package) -> list[str]:
+    if spec.kind == "dense":
+        words = [] if spec.default is None else [f"default {spec.default:g}"]
+        words += map(_transform, spec.transforms)
+        return [spec.name, "dense", spec.scope, ", ".join(words), ""]
+    kind = "sparse, weighted" if spec.weighted else "sparse"
+    ids = _ids(spec.ids, package)
+    if spec.max_ids:
+        ids += f", at most {spec.max_ids} ({spec.keep})"
+    lookups = ", ".join(f"{lookup.pooling or 'rows'} of {lookup.table}" for lookup in spec.lookups)
+    return [spec.name, kind, spec.scope, ids, lookups]
 
 
 def _transform(spec: TransformSpec) -> str:
-    """Such as ``clip(0, 5)``."""
     if spec.kind == "bucketize":
         numbers = [f"{boundary:g}" for boundary in spec.boundaries[:_SHOWN_BOUNDARIES]]
         numbers += ["..."] if len(spec.boundaries) > _SHOWN_BOUNDARIES else []
@@ -141,13 +140,16 @@ def _ids(ids: Ids, package: Package) -> str:
         return f"hash to {ids.rows:,}"
     known = f"{ids.kind} of {known_ids(ids):,}"
     if ids.kind == "vocab":
-        known += f" {_kind_of_ids(package, ids)}"
+        known += f" {_vocabulary_kind(package, ids)}"
     return f"{known}, unknown: {ids.unknown}"
 
 
-def _kind_of_ids(package: Package, ids: VocabIds) -> str:
-    """With the lowest ids where these are numbers. Of strings a package keeps the hashes alone,
-    which lie anywhere in 64 bits, as some numbers do; those within 48 bits are no hashes."""
+def _vocabulary_kind(package: Package, ids: VocabIds) -> str:
+    """Text such as "numbers (1, 2, 3, ...)" for a vocabulary.
+
+    A package keeps strings only as hashes, which are spread over 64 bits. If most ids fit into 48
+    bits, they are therefore numbers.
+    """
     keys, _ = open_vocabulary(package.path / ids.file, ids.file)
     quarters = (int(keys[len(keys) // 4]), int(keys[len(keys) * 3 // 4]))
     if min(map(abs, quarters)) >= _LARGE:
@@ -164,9 +166,9 @@ def _shape(output: OutputSpec) -> str:
 def _footer(manifest: Manifest) -> list[str]:
     limits = manifest.limits
     programs = ", ".join(
-        f"{each.kind} {each.dtype} on {each.target} "
-        f"({megabytes_text(manifest.files[each.file].bytes)} MB)"
-        for each in manifest.programs
+        f"{program.kind} {program.dtype} on {program.target} "
+        f"({megabytes_text(manifest.files[program.file].bytes)} MB)"
+        for program in manifest.programs
     )
     producer = ", ".join(f"{name} {version}" for name, version in manifest.producer)
     return [

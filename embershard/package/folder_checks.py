@@ -1,4 +1,4 @@
-"""What lies in a package's folder must be what its manifest lists: no more, no less."""
+"""Checks that a package's folder holds exactly the files that its manifest lists."""
 
 import hashlib
 import os
@@ -18,19 +18,18 @@ TRIES: Final = 3
 
 
 def read_settled(folder: Path, read: Callable[[], _T]) -> _T:
-    """What ``read`` returns of files below ``folder``; called again, 3 times at most, where it
-    failed as the folder was exchanged meanwhile. In a folder that stayed in its place its error is
-    raised.
+    """Call ``read``, which reads files below ``folder``. If it fails and the folder was exchanged
+    meanwhile, call it again, at most 3 times in all.
 
-    Plans are added by exchanging the package's folder for one with the plan. Who reads files of
-    both finds that they do not belong together, which is no damage.
+    `add_plan` exchanges the package's folder for one with the plan. A reader that opens files of
+    both folders would report damage.
     """
     for _ in range(TRIES - 1):
         try:
-            # Held open, so that no other folder gets its number.
+            # An open folder keeps its inode number from being used again.
             held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         except OSError:
-            break  # There is no folder: `read` says so.
+            break  # There is no folder, and `read` raises the error.
         try:
             return read()
         except (PackageError, OSError):
@@ -45,14 +44,14 @@ def _was_exchanged(held: int, folder: Path) -> bool:
     try:
         return not os.path.samestat(os.fstat(held), folder.stat())
     except OSError:
-        return False  # It is gone.
+        return False
 
 
 _DIGEST_LINE = re.compile(rb"([0-9a-f]{64})  manifest\.json\n", re.ASCII)
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Reads manifest.json, after comparing it with manifest.sha256."""
+    """Read manifest.json, after comparing it with manifest.sha256."""
     if not folder.is_dir():
         raise PackageError(f"{folder}: missing folder of a package")
     for file in (MANIFEST_DIGEST, MANIFEST):
@@ -62,8 +61,8 @@ def read_manifest(folder: Path) -> Manifest:
             raise refusal(file, "bytes", expected=f"at most {BYTES_MAX}", got=size)
     line = _DIGEST_LINE.fullmatch((folder / MANIFEST_DIGEST).read_bytes())
     if line is None:
-        expected = f"one line: 64 hex digits, two spaces, {MANIFEST}"
-        raise refusal(MANIFEST_DIGEST, "sha256", expected=expected, got="something else")
+        expected = f"one line of 64 hex digits, two spaces and {MANIFEST}"
+        raise refusal(MANIFEST_DIGEST, "sha256", expected=expected, got="other text")
     data = (folder / MANIFEST).read_bytes()
     digest = hashlib.sha256(data).hexdigest()
     if digest != line[1].decode():
@@ -72,13 +71,13 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def check_files(folder: Path, manifest: Manifest) -> None:
-    """Compares the folder's files and their sizes with the manifest."""
+    """Compare the folder's files and their sizes with the manifest."""
     listed = {*manifest.files, MANIFEST, MANIFEST_DIGEST}
-    found = set(_walk(folder))
-    for file in sorted(found | listed):
+    existing = set(_walk(folder))
+    for file in sorted(existing | listed):
         if file not in listed:
             raise PackageError(f"{file}: unexpected file")
-        if file not in found:
+        if file not in existing:
             raise PackageError(f"{file}: missing file")
     for file, spec in sorted(manifest.files.items()):
         size = (folder / file).stat().st_size
@@ -87,7 +86,6 @@ def check_files(folder: Path, manifest: Manifest) -> None:
 
 
 def check_hash(folder: Path, file: str, spec: FileSpec) -> None:
-    """Reads a file and compares its digest."""
     with (folder / file).open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     if digest != spec.sha256:
@@ -95,28 +93,28 @@ def check_hash(folder: Path, file: str, spec: FileSpec) -> None:
 
 
 def _walk(root: Path) -> Iterator[str]:
-    """Paths of the regular files below; anything but files and folders is refused."""
+    """Paths of the regular files below a folder. Other kinds of files raise `PackageError`."""
     waiting = [""]
     while waiting:
         prefix = waiting.pop()
         folder = _open_folder(root, prefix)
         try:
             with os.scandir(folder) as entries:
-                for entry in sorted(entries, key=lambda each: each.name):
+                for entry in sorted(entries, key=lambda entry: entry.name):
                     path = f"{prefix}{entry.name}"
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(f"{path}/")
                     elif entry.is_file(follow_symlinks=False):
                         yield path
                     else:
-                        got = "a symbolic link" if entry.is_symlink() else "something else"
+                        got = "a symbolic link" if entry.is_symlink() else "another kind of file"
                         raise refusal(path, "file", expected="a regular file", got=got)
         finally:
             os.close(folder)
 
 
 def _open_folder(root: Path, prefix: str) -> int:
-    """Steps down one name at a time: a path longer than the system takes is no obstacle."""
+    """Open a folder one level at a time, since its whole path may exceed the system's limit."""
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     for name in prefix.split("/")[:-1]:
         above = folder

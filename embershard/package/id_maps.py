@@ -1,19 +1,19 @@
-"""From the ids that clients send to rows of a table.
+"""Maps the ids that clients send to rows of a table.
 
-    map          known ids                rows
-    ───────────  ───────────────────────  ──────────────────────────────────────
-    Identity     0 .. rows - 1            the id itself
-    Hash         all                      XXH3-64 of the id's 8 bytes, modulo buckets
-    Vocabulary   the ids it was given     the id's position in that list
+    map          known ids          row
+    ───────────  ─────────────────  ──────────────────────────────────────
+    Identity     0 .. rows - 1      the id itself
+    Hash         all                XXH3-64 of the id's 8 bytes, modulo buckets
+    Vocabulary   the ids of a list  the id's position in the list
 
-What an unknown id gets is the map's policy:
+The policy of a map says what happens to an unknown id:
 
-    reject   an error that names the id
-    oov      one row of its own, the last of the table
-    zero     row -1: a zero vector, which still counts in a mean's divisor
+    reject   an error names the id
+    oov      all unknown ids share the last row of the table
+    zero     row -1, a zero vector, which still counts in a mean's divisor
 
-A string stands for the XXH3-64 of its UTF-8 bytes. Ids are 64 bits: an unsigned one from
-2**63 up is the negative signed one with the same bits.
+A string is the XXH3-64 of its UTF-8 bytes. Ids have 64 bits: an unsigned id of 2**63 or more is
+the negative signed id with the same bits.
 """
 
 from __future__ import annotations
@@ -29,14 +29,10 @@ from embershard.errors import InputError
 from embershard.ids import hash_ids, ids_from
 
 ZERO_ROW: Final = -1
-"""Stands for a zero vector, which still counts in a mean's divisor."""
+"""Row number of a zero vector, which still counts in a mean's divisor."""
 
 MAX_ROWS: Final = 1 << 40
-"""Most rows of one table."""
-
 MAX_KEYS: Final = (1 << 32) - 1
-"""Most ids of one vocabulary."""
-
 UnknownIds: TypeAlias = Literal["reject", "oov", "zero"]
 
 
@@ -53,15 +49,15 @@ class Identity:
         assert users.rows_of(np.array([499, 500])).tolist() == [499, -1]
 
     Raises:
-        InputError: ``rows``, with the oov row, is not 1 .. MAX_ROWS, or ``unknown`` is no policy.
+        InputError: ``rows`` plus the oov row is not 1 .. MAX_ROWS, or ``unknown`` is no policy.
     """
 
     rows: int
-    """Known ids are 0 .. rows - 1. The oov row, where there is one, comes on top."""
+    """Number of known ids, which are 0 .. rows - 1. A table has one more row with ``oov``."""
 
     unknown: UnknownIds = "reject"
-    """What another id gets: ``reject`` refuses it, ``oov`` is the last row, ``zero`` a zero
-    vector."""
+    """Policy for other ids: ``reject`` raises an error, ``oov`` selects the last row, ``zero``
+    selects a zero vector."""
 
     def __post_init__(self) -> None:
         _check_count("Identity: rows", self.rows)
@@ -70,17 +66,17 @@ class Identity:
 
     @property
     def num_rows(self) -> int:
-        """Rows that a table behind this map has."""
+        """Number of rows of a table with this map."""
         return self.rows + (self.unknown == "oov")
 
     def lookup(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The row of each id (int64, any shape), -1 where it is unknown, whatever the policy."""
+        """The row of each id (int64, any shape), -1 for unknown ids under any policy."""
         return np.where((ids >= 0) & (ids < self.rows), ids, ZERO_ROW)
 
     def rows_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The row of each id, as the policy says. See `Vocabulary.rows_of`."""
-        found = self.lookup(ids)
-        return _apply_policy(found, ids, self.unknown, self.rows, f"in 0..{self.rows - 1}")
+        """The row of each id after the policy. See `Vocabulary.rows_of`."""
+        rows = self.lookup(ids)
+        return _apply_policy(rows, ids, self.unknown, self.rows, f"in 0..{self.rows - 1}")
 
 
 @final
@@ -98,11 +94,10 @@ class Hash:
         assert rows.shape == (2,) and rows.max() < 1000
 
     Raises:
-        InputError: ``buckets`` is not 1 .. MAX_ROWS, or ``seed`` not 0 .. 2**64 - 1.
+        InputError: ``buckets`` is not 1 .. MAX_ROWS, or ``seed`` is not 0 .. 2**64 - 1.
     """
 
     buckets: int
-
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -112,15 +107,13 @@ class Hash:
 
     @property
     def num_rows(self) -> int:
-        """Rows that a table behind this map has."""
         return self.buckets
 
     def lookup(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The row of each id (int64, any shape)."""
         return (hash_ids(ids, self.seed) % np.uint64(self.buckets)).astype(np.int64)
 
     def rows_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The row of each id. Never refuses. See `Vocabulary.rows_of`."""
+        """The row of each id (int64, any shape), the same as `lookup`."""
         return self.lookup(ids)
 
 
@@ -135,12 +128,12 @@ class Vocabulary:
         assert items.num_rows == 4  # The table has a row more than there are ids.
 
     Args:
-        ids: distinct numbers of -2**63 .. 2**64 - 1, or distinct strings; row 0 first.
-        unknown: what an id outside the list gets, as for `Identity`.
+        ids: distinct numbers from -2**63 to 2**64 - 1, or distinct strings. The first has row 0.
+        unknown: policy for ids outside the list, as for `Identity`.
 
     Raises:
-        InputError: no ids, more than 2**32 - 1, an id twice, an id that is neither number nor
-            string, or two strings with one hash.
+        InputError: there are no ids or more than 2**32 - 1, an id occurs twice or is neither a
+            number nor a string, or two strings have the same hash.
     """
 
     __slots__ = ("_keys", "_rows", "_unknown")
@@ -151,18 +144,18 @@ class Vocabulary:
         unknown: UnknownIds = "reject",
     ) -> None:
         ids = list(ids) if isinstance(ids, Iterator) else ids
-        given = ids_from(ids)
-        if not len(given):
+        numbers = ids_from(ids)
+        if not len(numbers):
             raise InputError("Vocabulary: expected at least one id, got none")
-        rows = np.argsort(given, kind="stable")
-        keys = given[rows]
+        rows = np.argsort(numbers, kind="stable")
+        keys = numbers[rows]
         equal = np.flatnonzero(keys[1:] == keys[:-1])
         if len(equal):
             first, second = rows[equal[0]], rows[equal[0] + 1]
             raise InputError(
                 f"Vocabulary: expected distinct ids, got {list(ids)[first]} "
-                f"at positions {first} and {second}; remove repeats, such as with .unique() of "
-                "pandas"
+                f"at positions {first} and {second}; remove repeats, for example with pandas' "
+                ".unique()"
             )
         self._hold(keys, rows.astype(np.int64), unknown)
 
@@ -170,12 +163,12 @@ class Vocabulary:
     def from_sorted(
         cls, keys: NDArray[np.int64], rows: NDArray[np.int64], unknown: UnknownIds = "reject"
     ) -> Self:
-        """A vocabulary as its file holds it: no copy, and no check but of their number.
+        """A vocabulary from the arrays of its file, which are neither copied nor checked.
 
         Args:
             keys: int64 ``[N]``, strictly increasing, N > 0.
-            rows: int64 ``[N]``, the row of each key: every one of 0 .. N - 1 once.
-            unknown: what an id outside ``keys`` gets.
+            rows: int64 ``[N]``, the row of each key: each of 0 .. N - 1 once.
+            unknown: policy for ids outside ``keys``.
         """
         vocabulary = cls.__new__(cls)
         vocabulary._hold(keys, rows, unknown)
@@ -200,28 +193,25 @@ class Vocabulary:
 
     @property
     def ids(self) -> NDArray[np.int64]:
-        """The id of each row, int64 ``[N]``, a copy."""
+        """A copy of the ids in row order, int64 ``[N]``."""
         ids = np.empty_like(self._keys)
         ids[self._rows] = self._keys
         return ids
 
     @property
     def unknown(self) -> UnknownIds:
-        """What an id outside the list gets."""
         return self._unknown
 
     @property
     def num_rows(self) -> int:
-        """Rows that a table behind this map has."""
         return len(self._keys) + (self._unknown == "oov")
 
     def lookup(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The row of each id (int64, any shape), -1 where it is unknown, whatever the policy."""
         at = np.minimum(np.searchsorted(self._keys, ids), len(self._keys) - 1)
         return np.where(self._keys[at] == ids, self._rows[at], ZERO_ROW)
 
     def rows_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The row of each id, as the policy says.
+        """The row of each id after the policy.
 
         Args:
             ids: int64, any shape.
@@ -231,10 +221,10 @@ class Vocabulary:
             ``zero``.
 
         Raises:
-            InputError: an unknown id under ``reject``: the id and its position.
+            InputError: an id is unknown under ``reject``. The message has the id and its position.
         """
-        found = self.lookup(ids)
-        return _apply_policy(found, ids, self._unknown, len(self._keys), "in the vocabulary")
+        rows = self.lookup(ids)
+        return _apply_policy(rows, ids, self._unknown, len(self._keys), "in the vocabulary")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Vocabulary):
@@ -248,7 +238,7 @@ class Vocabulary:
         return f"Vocabulary(<{len(self._keys)} ids>, unknown={self._unknown!r})"
 
     def same_ids(self, other: Vocabulary) -> bool:
-        """Whether both give the same rows to the same ids, whatever their policies."""
+        """True if both map the same ids to the same rows, under any policies."""
         return np.array_equal(self._keys, other._keys) and np.array_equal(self._rows, other._rows)
 
 
@@ -256,23 +246,23 @@ IdMap: TypeAlias = Identity | Hash | Vocabulary
 
 
 def _apply_policy(
-    found: NDArray[np.int64],
+    rows: NDArray[np.int64],
     ids: NDArray[np.int64],
     unknown: UnknownIds,
     oov_row: int,
-    where: str,
+    known: str,
 ) -> NDArray[np.int64]:
     if unknown == "zero":
-        return found
-    missing = found == ZERO_ROW
+        return rows
+    missing = rows == ZERO_ROW
     if unknown == "oov":
-        return np.where(missing, oov_row, found)
+        return np.where(missing, oov_row, rows)
     if missing.any():
         position = int(np.argmax(missing))
         raise InputError(
-            f"id {int(ids.flat[position])} at position {position} is not {where} (policy: reject)"
+            f"id {int(ids.flat[position])} at position {position} is not {known} (policy: reject)"
         )
-    return found
+    return rows
 
 
 def _check_count(what: str, count: int) -> None:

@@ -1,11 +1,11 @@
-"""Inputs and id maps as JSON says them, and back: one wording for manifests and checkpoints.
+"""Converts inputs and id maps to JSON and back, for manifests and checkpoints.
 
     Identity(9)                   {"kind": "identity", "rows": 9, "unknown": "reject", ...}
     Hash(9, seed=3)               {"kind": "hash", "rows": 9, "seed": 3}
     Vocabulary(ids, "oov")        {"kind": "vocab", "rows": len(ids) + 1, "file": ...,
                                    "unknown": "oov", "oov_row": len(ids)}
 
-``rows`` are those of the table behind the map, its oov row included.
+``rows`` counts the rows of the table, including its oov row.
 """
 
 import re
@@ -33,7 +33,7 @@ from embershard.package.transforms import Bucketize, Clip, Log1p, Standardize, T
 from embershard.package.validation import canonical_json, parse_model, refusal
 
 ReadVocabulary: TypeAlias = Callable[[str, UnknownIds], Vocabulary]
-"""From a spec's file and policy."""
+"""Reads a vocabulary. Arguments: its file and its policy for unknown ids."""
 
 _TRANSFORMS: Final[Mapping[str, Callable[..., Transform]]] = {
     "log1p": Log1p,
@@ -46,8 +46,8 @@ _TRANSFORMS: Final[Mapping[str, Callable[..., Transform]]] = {
 def specs_of(
     schema: Schema, files: Mapping[str, str]
 ) -> tuple[tuple[DenseInputSpec, ...], tuple[KeptSparseSpec, ...]]:
-    """What JSON says of a schema's dense and sparse inputs. ``files``: of the vocabularies, by
-    input."""
+    """The specs of a schema's dense and sparse inputs. ``files``: vocabulary file by input
+    name."""
     dense = tuple(_dense_spec(item) for item in schema.dense)
     sparse = tuple(
         KeptSparseSpec(
@@ -67,20 +67,20 @@ def specs_of(
 def schema_of(
     dense: Iterable[DenseInputSpec], sparse: Iterable[KeptSparseSpec], read: ReadVocabulary
 ) -> Schema:
-    """The schema that `specs_of` was given. `InputError`: values that contradict one another, such
-    as two inputs with one name."""
+    """The schema of such specs, the inverse of `specs_of`. `InputError`: the specs contradict one
+    another, for example two inputs with the same name."""
     return Schema(
         dense=[_dense_input(spec) for spec in dense],
         sparse=[
             SparseInput(
-                each.name,
-                each.scope,
-                None if each.ids is None else _id_map(each.ids, read),
-                each.weighted,
-                each.max_ids,
-                each.keep,
+                spec.name,
+                spec.scope,
+                None if spec.ids is None else _id_map(spec.ids, read),
+                spec.weighted,
+                spec.max_ids,
+                spec.keep,
             )
-            for each in sparse
+            for spec in sparse
         ],
     )
 
@@ -106,8 +106,8 @@ def _dense_input(spec: DenseInputSpec) -> DenseInput:
 def with_lookups(
     kept: KeptSparseSpec, lookups: tuple[Lookup, ...], *, rows: int
 ) -> SparseInputSpec:
-    """The input as a manifest has it. ``rows``: of the tables; without an id map, the id is the
-    row."""
+    """The manifest's spec of a sparse input. ``rows``: number of rows of its tables, for the
+    identity map of an input without an id map."""
     fields = dict(kept.__dict__)
     if kept.ids is None:
         fields["ids"] = ids_spec(Identity(rows))
@@ -115,7 +115,7 @@ def with_lookups(
 
 
 def ids_spec(ids: IdMap, *, file: str = "") -> Ids:
-    """What JSON says of an id map; ``file`` holds it if it is a vocabulary."""
+    """The spec of an id map. ``file``: the file of a vocabulary."""
     if isinstance(ids, Hash):
         return HashIds(kind="hash", rows=ids.buckets, seed=ids.seed)
     rows, unknown = ids.num_rows, ids.unknown
@@ -126,7 +126,7 @@ def ids_spec(ids: IdMap, *, file: str = "") -> Ids:
 
 
 def known_ids(spec: IdentityIds | VocabIds) -> int:
-    """Ids that have a row of their own: all rows but the oov row."""
+    """Number of ids with a row of their own: all rows except the oov row."""
     return spec.rows - (spec.unknown == "oov")
 
 
@@ -148,42 +148,42 @@ class _Schema(Part):
 def vocabulary_files(schema: Schema) -> dict[str, str]:
     """A file name for the vocabulary of each sparse input that has one.
 
-    Inputs whose vocabularies hold the same ids share a file, named after the first of them.
+    Inputs with equal vocabularies share a file, which is named after the first of them.
 
     Returns:
-        input name -> file name without folder: {"history": "item.safetensors", ...}.
+        File name without folder, by input name: {"history": "item.safetensors", ...}.
     """
     files: dict[str, str] = {}
     taken: set[str] = set()
     alike: dict[tuple[int, int, int], list[tuple[Vocabulary, str]]] = defaultdict(list)
-    for each in schema.sparse:
-        if not isinstance(each.ids, Vocabulary):
+    for item in schema.sparse:
+        if not isinstance(item.ids, Vocabulary):
             continue
-        keys = each.ids.keys
-        written = alike[len(keys), int(keys[0]), int(keys[-1])]
-        for vocabulary, file in written:
-            if vocabulary is each.ids or vocabulary.same_ids(each.ids):
-                files[each.name] = file
+        keys = item.ids.keys
+        candidates = alike[len(keys), int(keys[0]), int(keys[-1])]
+        for vocabulary, file in candidates:
+            if vocabulary is item.ids or vocabulary.same_ids(item.ids):
+                files[item.name] = file
                 break
         else:
-            stem = re.sub(r"[^A-Za-z0-9_\-]", "_", each.name)[:64]
-            numbers = (f"-{number}" if number else "" for number in range(len(taken) + 1))
-            file = next(f for n in numbers if (f := f"{stem}{n}.safetensors") not in taken)
+            stem = re.sub(r"[^A-Za-z0-9_\-]", "_", item.name)[:64]
+            suffixes = (f"-{number}" if number else "" for number in range(len(taken) + 1))
+            file = next(f for n in suffixes if (f := f"{stem}{n}.safetensors") not in taken)
             taken.add(file)
-            written.append((each.ids, file))
-            files[each.name] = file
+            candidates.append((item.ids, file))
+            files[item.name] = file
     return files
 
 
 def schema_to_json(schema: Schema, ids_folder: Path) -> dict[str, Any]:
-    """The schema as JSON values; its vocabularies are written into ``ids_folder``.
+    """Convert a schema to JSON values, and write its vocabularies into ``ids_folder``.
 
-    The folder is made if it is not there. Files of the same names in it are replaced.
+    The folder is created if necessary. Files with the same names are replaced.
     """
     files = vocabulary_files(schema)
     ids_folder.mkdir(parents=True, exist_ok=True)
-    kept = {files[each.name]: each.ids for each in schema.sparse if each.name in files}
-    for file, vocabulary in kept.items():
+    vocabularies = {files[item.name]: item.ids for item in schema.sparse if item.name in files}
+    for file, vocabulary in vocabularies.items():
         assert isinstance(vocabulary, Vocabulary)
         write_vocabulary(ids_folder / file, vocabulary)
     dense, sparse = specs_of(schema, files)
@@ -193,16 +193,13 @@ def schema_to_json(schema: Schema, ids_folder: Path) -> dict[str, Any]:
 def schema_from_json(
     document: Mapping[str, Any], ids_folder: Path, *, file: str = "schema"
 ) -> Schema:
-    """The schema that `schema_to_json` wrote.
+    """Read the schema that `schema_to_json` wrote.
 
-    Args:
-        document: its JSON values.
-        ids_folder: where its vocabularies lie.
-        file: the name to use in refusals.
+    ``file``: name of the document for error messages.
 
     Raises:
         PackageError: an unknown key, a wrong value or a damaged vocabulary.
-        InputError: values that contradict one another, such as two inputs with one name.
+        InputError: values contradict one another, for example two inputs with the same name.
     """
     parsed, _ = parse_model(_Schema, canonical_json(document), file)
     schema = schema_of(
@@ -216,9 +213,9 @@ def schema_from_json(
     return schema
 
 
-def _check_ids(said: Ids, ids: IdMap, file: str, where: str) -> None:
-    """A vocabulary has as many ids as rows say, and the oov row is the last."""
-    meant = ids_spec(ids, file=said.file if isinstance(said, VocabIds) else "")
-    if said != meant:
-        expected, got = meant.model_dump_json(), said.model_dump_json()
+def _check_ids(spec: Ids, ids: IdMap, file: str, where: str) -> None:
+    """Check that a spec's rows and oov row are those of the id map that was read."""
+    actual = ids_spec(ids, file=spec.file if isinstance(spec, VocabIds) else "")
+    if spec != actual:
+        expected, got = actual.model_dump_json(), spec.model_dump_json()
         raise refusal(file, where, expected=expected, got=got)

@@ -1,4 +1,4 @@
-"""Labels of a model's versions: ``<repository>/<model>/labels.json``."""
+"""Labels of a model's versions, in ``<repository>/<model>/labels.json``."""
 
 import errno
 import json
@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from embershard.errors import NotFoundError, PackageError, RequestError, UnavailableError
+from embershard.package.files import file_kind, locked_folder, replace_file
 from embershard.package.names import NAME_PATTERN, PATTERN_WORDS, VERSION_MAX, version_of
-from embershard.package.sealing import file_kind, locked_folder, replace_file
 from embershard.package.validation import MANIFEST, parse_json, refusal
 
 LABELS: Final = ("canary", "shadow", "stable")
@@ -20,15 +20,13 @@ BYTES_MAX: Final = 4096
 
 
 class WrittenLabels(NamedTuple):
-    """What `write_label` left on disk."""
-
     labels: dict[str, int]
+
     made_stable: int = 0
-    """The default version, if it was labelled ``stable`` as well. 0: none was."""
+    """The version that `write_label` labelled ``stable`` in addition. 0: none."""
 
 
 def parse_labels(data: bytes) -> dict[str, int]:
-    """Versions by label."""
     document = parse_json(data, LABELS_FILE)
     if not isinstance(document, dict):
         raise refusal(LABELS_FILE, "", expected="an object", got=json.dumps(document))
@@ -43,8 +41,8 @@ def parse_labels(data: bytes) -> dict[str, int]:
 
 
 def read_labels(model_folder: Path) -> dict[str, int]:
-    """The labels of a model; none without the file."""
-    # Not to wait for who writes, where it is a FIFO.
+    """Versions of a model by label. Empty if labels.json does not exist."""
+    # O_NONBLOCK: opening a FIFO would wait for a writer otherwise.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         descriptor = os.open(model_folder / LABELS_FILE, flags)
@@ -70,37 +68,32 @@ def read_labels(model_folder: Path) -> dict[str, int]:
 def write_label(
     repository: Path, model: str, label: str, version: int, *, served: int = 0
 ) -> WrittenLabels:
-    """Gives a version a label, or takes the label away, whole or not at all.
+    """Move a label to a version, or remove it, atomically.
 
-    If no version is ``stable``, a ``canary`` or ``shadow`` also labels the default version
-    ``stable``. Later versions then become the default by that label alone.
+    Labelling a version ``canary`` or ``shadow`` also labels the default version ``stable`` if no
+    version is ``stable``. From then on a version becomes the default only by that label.
 
-    Servers see it when they look at the repository again. Where several write at once, each waits
-    for the one before.
+    Servers notice when they next look at the repository. Concurrent calls wait for each other.
 
     Args:
-        label: ``canary``, ``shadow`` or ``stable``.
-        version: 0: no version has it.
-        served: the default version, as a server reports it. 0: the highest other version that is
-            neither canary nor shadow.
-
-    Returns:
-        All labels of the model, as they are now on disk.
+        version: 0 removes the label.
+        served: the default version that a server reports. 0: the highest version other than
+            ``version`` without a label.
 
     Raises:
-        RequestError: another label; a canary or shadow beside which no version would be stable.
-        NotFoundError: no such version in the repository.
-        PackageError: the labels that are there cannot be read.
-        UnavailableError: the file cannot be written: a full or read-only disk, say.
+        RequestError: an unknown label, or a canary or shadow without another version as default.
+        NotFoundError: the repository has no such model or version.
+        PackageError: the existing labels cannot be read.
+        UnavailableError: the file cannot be written, for example on a full or read-only disk.
     """
     made = dict[str, int]()
 
     def moved(folder: Path, before: dict[str, int]) -> dict[str, int]:
         if version and "stable" not in {**before, label: version}:
             made["stable"] = (
-                _served_beside(folder, label, version, served)
+                _check_served(folder, label, version, served)
                 if served
-                else _default_beside(folder, label, version, before)
+                else _other_default(folder, label, version, before)
             )
         return {**before, label: version, **made}
 
@@ -109,9 +102,8 @@ def write_label(
 
 
 def write_labels(repository: Path, model: str, versions: Mapping[str, int]) -> dict[str, int]:
-    """Moves several labels of a model at once, whole or not at all; raises as `write_label`.
-    ``versions``: by label; 0: no version has it. Labels that are not named stay where they are.
-    Returns all labels of the model, as they are now on disk."""
+    """Move several labels of a model atomically, and return all of its labels. ``versions``:
+    version by label; 0 removes a label. Raises the errors of `write_label`."""
     return _change_labels(repository, model, versions, lambda _, before: {**before, **versions})
 
 
@@ -121,7 +113,8 @@ def _change_labels(
     versions: Mapping[str, int],
     moved: Callable[[Path, dict[str, int]], dict[str, int]],
 ) -> dict[str, int]:
-    """Writes what ``moved`` makes of a model's folder and labels, once ``versions`` are checked."""
+    """Check ``versions``, then write the labels that ``moved`` returns. ``moved`` gets the model's
+    folder and its labels."""
     for label in versions:
         if label not in LABELS:
             raise RequestError(f"label: expected {', '.join(LABELS)}, got {label!r}")
@@ -129,12 +122,12 @@ def _change_labels(
         raise RequestError(f"model: expected {PATTERN_WORDS[NAME_PATTERN]}, got {model!r}")
     folder = repository / model
     if not folder.is_dir():
-        raise NotFoundError(f"{repository}: no model {model!r}")
+        raise NotFoundError(f"{repository}: expected the folder of a model {model!r}, got none")
     try:
         with locked_folder(folder):
             for version in filter(None, versions.values()):
                 if not (folder / str(version) / MANIFEST).is_file():
-                    raise NotFoundError(f"{folder}: no version {version}")
+                    raise NotFoundError(f"{folder}: expected a version {version}, got none")
             before = read_labels(folder)
             after = moved(folder, before)
             labels = {label: version for label, version in after.items() if version}
@@ -149,28 +142,28 @@ def _change_labels(
     return labels
 
 
-def _served_beside(folder: Path, label: str, version: int, served: int) -> int:
-    """The default version of a server, once ``version`` has the label."""
+def _check_served(folder: Path, label: str, version: int, served: int) -> int:
+    """Check that a server's default version exists and is not ``version``, and return it."""
     if served == version:
         raise RequestError(
-            f"{label}: expected a version other than the default version of the server, got "
-            f"{version}: publish another one, or label one stable first"
+            f"{label}: expected a version other than the server's default version, got {version}; "
+            "publish another version, or label one stable first"
         )
     if not (folder / str(served) / MANIFEST).is_file():
         raise NotFoundError(
-            f"{folder}: expected the default version of the server, {served}, found no such "
-            "version: name the repository that the server has"
+            f"{folder}: expected the server's default version {served}, got no such version; pass "
+            "the repository that the server serves"
         )
     return served
 
 
-def _default_beside(folder: Path, label: str, version: int, labels: dict[str, int]) -> int:
-    """The default version, without a ``stable`` one, once ``version`` has the label."""
-    versions = {version_of(each.parent.name) for each in folder.glob(f"*/{MANIFEST}")}
+def _other_default(folder: Path, label: str, version: int, labels: dict[str, int]) -> int:
+    """The highest version other than ``version`` without a label."""
+    versions = {version_of(manifest.parent.name) for manifest in folder.glob(f"*/{MANIFEST}")}
     others = versions - {0, version, *labels.values()}
     if not others:
         raise RequestError(
-            f"{label}: expected another version to answer the other requests, found none beside "
-            f"{version}: publish one, or label one stable"
+            f"{label}: expected another version for the other requests, got only {version}; "
+            "publish another version, or label one stable"
         )
     return max(others)

@@ -1,7 +1,7 @@
-"""What manifest.json says. docs/format.md is the manual, docs/manifest.schema.json the schema.
+"""The models of manifest.json. docs/format.md is the manual, docs/manifest.schema.json the schema.
 
-The models check each field by itself; `embershard.package.manifest_checks` checks what
-fields say about one another. Objects are frozen and their lists are tuples.
+The models check each field by itself. `embershard.package.manifest_checks` checks that fields
+agree. Objects are frozen and their lists are tuples.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from embershard.package.validation import canonical_json
 FORMAT_VERSION: Final = 0
 
 CHUNK_ALIGN: Final = 4096
-"""A chunk's rows start at a multiple of this, and full chunks are a multiple of it long."""
+"""Bytes. The rows of a chunk start at a multiple of this, and full chunks are a multiple of it."""
 
 CHUNK_BYTES_MAX: Final = 1 << 30
 
@@ -48,7 +48,7 @@ Error: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Producer(Part):
-    """Versions of what wrote the package."""
+    """Versions of the software that wrote the package."""
 
     embershard: str
     torch: str
@@ -56,7 +56,7 @@ class Producer(Part):
 
 
 class OutputSpec(Part):
-    """A named output: float32 ``[N or 1, *shape]``."""
+    """A named output, float32 ``[N or 1, *shape]``."""
 
     name: Name
     scope: Scope
@@ -82,21 +82,18 @@ class TableSpec(Part):
 
     @property
     def row_format(self) -> RowFormat:
-        """The layout of the rows."""
         return RowFormat(self.weights, self.dim)
 
     @property
     def table_bytes(self) -> int:
-        """Stored size of all rows."""
         return self.rows * self.row_bytes
 
     @property
     def fp32_bytes(self) -> int:
-        """Size of all rows as float32, as they were trained."""
         return self.rows * self.dim * 4
 
     def with_error(self, *, mse: float, max_error: float) -> TableSpec:
-        """The same table with its measured difference from the float32 weights."""
+        """A copy with the measured differences between stored values and float32 weights."""
         for field, value in (("mse", mse), ("max_error", max_error)):
             if not 0 <= value < math.inf:
                 expected = "a finite number of at least 0"
@@ -105,7 +102,7 @@ class TableSpec(Part):
 
 
 class ProgramSpec(Part):
-    """A dense program. Its inputs and outputs are float32, whatever it computes in."""
+    """A dense program. Its inputs and outputs are float32; ``dtype`` is that of linear layers."""
 
     kind: Literal["torchscript"]
     target: Literal["cpu"]
@@ -114,7 +111,8 @@ class ProgramSpec(Part):
 
 
 class CompiledProgramSpec(Part):
-    """A program that an earlier embershard compiled for one kind of machine: verified, not run."""
+    """A program that an earlier embershard compiled for one kind of machine. It is checked, but
+    not run."""
 
     kind: Literal["aotinductor"]
     target: PlainName
@@ -130,7 +128,7 @@ AnyProgramSpec: TypeAlias = Annotated[
 
 
 class Limits(Part):
-    """Most that one request may hold."""
+    """Limits of one request."""
 
     max_examples: Annotated[int, Field(ge=1, le=MAX_LENGTH)]
     max_ids: Annotated[int, Field(ge=1, le=MAX_LENGTH)]
@@ -148,12 +146,12 @@ class Manifest(Part):
 
     model_config = ConfigDict(title="embershard package manifest, format version 0")
 
-    # A number and no Literal: false would pass for a Literal 0.
+    # No Literal, since pydantic accepts false for Literal[0].
     format_version: Annotated[int, Field(ge=FORMAT_VERSION, le=FORMAT_VERSION)]
     model: PlainName
     version: Annotated[int, Field(ge=1, lt=1 << 63)]
     producer: Producer
-    # Named "schema" in the file; pydantic keeps that name for itself.
+    # The key is "schema", a name that pydantic reserves.
     fingerprint: Annotated[str, Field(alias="schema", pattern=r"^[0-9a-f]{16}$")]
     inputs: Annotated[tuple[InputSpec, ...], Field(min_length=1, fail_fast=True)]
     outputs: Annotated[tuple[OutputSpec, ...], Field(min_length=1, fail_fast=True)]
@@ -167,25 +165,23 @@ class Manifest(Part):
 
     @property
     def dense(self) -> list[DenseInputSpec]:
-        """The dense inputs, in order."""
-        return [each for each in self.inputs if isinstance(each, DenseInputSpec)]
+        return [spec for spec in self.inputs if isinstance(spec, DenseInputSpec)]
 
     @property
     def sparse(self) -> list[SparseInputSpec]:
-        """The sparse inputs, in order."""
-        return [each for each in self.inputs if isinstance(each, SparseInputSpec)]
+        return [spec for spec in self.inputs if isinstance(spec, SparseInputSpec)]
 
     @property
     def torchscript(self) -> ProgramSpec:
         """The dense program that every machine runs."""
-        return next(each for each in self.programs if isinstance(each, ProgramSpec))
+        return next(program for program in self.programs if isinstance(program, ProgramSpec))
 
     def table(self, name: str) -> TableSpec:
-        """The table of that name. `NotFoundError`: there is none."""
+        """The table of that name. `NotFoundError`: the package has no such table."""
         for table in self.tables:
             if table.name == name:
                 return table
-        known = ", ".join(each.name for each in self.tables)
+        known = ", ".join(table.name for table in self.tables)
         raise NotFoundError(f"table: expected one of {known}, got {name!r}")
 
 
@@ -196,12 +192,12 @@ def fingerprint_of(inputs: object, outputs: object) -> str:
 
 
 def default_limits(*, max_examples: int = 4096, max_ids: int = 1 << 20) -> Limits:
-    """The limits of a package whose author set none: 4096 examples, 2**20 ids a request.
+    """Limits of one request, by default 4096 examples and 2**20 ids.
 
     Raises:
-        InputError: one that is not 1 .. 2**31 - 1.
+        InputError: a limit is not 1 .. 2**31 - 1.
     """
-    for field, most in (("max_examples", max_examples), ("max_ids", max_ids)):
-        if type(most) is not int or not 1 <= most <= MAX_LENGTH:
-            raise InputError(f"limits: {field}: expected 1 .. {MAX_LENGTH}, got {most!r}")
+    for field, limit in (("max_examples", max_examples), ("max_ids", max_ids)):
+        if type(limit) is not int or not 1 <= limit <= MAX_LENGTH:
+            raise InputError(f"limits: {field}: expected 1 .. {MAX_LENGTH}, got {limit!r}")
     return Limits(max_examples=max_examples, max_ids=max_ids)

@@ -1,4 +1,4 @@
-"""What the fields of a manifest must say about one another."""
+"""Checks that the fields of a manifest agree with one another."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
@@ -23,11 +23,10 @@ SAMPLES_BYTES_MAX: Final = 1 << 30
 
 
 def parse_manifest(data: bytes) -> Manifest:
-    """Parses and checks the bytes of manifest.json."""
     manifest, document = parse_model(Manifest, data, MANIFEST)
     for check in (_check_names, _check_tables, _check_inputs, _check_files, _check_sizes):
         check(manifest)
-    # Of the document, not of the model: the digest is taken of the numbers as written.
+    # From the document, since the models may write numbers differently.
     expected = fingerprint_of(document["inputs"], document["outputs"])
     if manifest.fingerprint != expected:
         raise _refuse("schema", expected, manifest.fingerprint)
@@ -35,20 +34,20 @@ def parse_manifest(data: bytes) -> Manifest:
 
 
 def _check_names(manifest: Manifest) -> None:
-    _distinct("inputs.{}.name", (each.name for each in manifest.inputs))
-    _distinct("outputs.{}.name", (each.name for each in manifest.outputs))
-    _distinct("tables.{}.name", (each.name for each in manifest.tables))
-    _distinct("plans.{}", manifest.plans)
-    _distinct("programs.{}.target", (each.target for each in manifest.programs))
+    _check_distinct("inputs.{}.name", (spec.name for spec in manifest.inputs))
+    _check_distinct("outputs.{}.name", (output.name for output in manifest.outputs))
+    _check_distinct("tables.{}.name", (table.name for table in manifest.tables))
+    _check_distinct("plans.{}", manifest.plans)
+    _check_distinct("programs.{}.target", (program.target for program in manifest.programs))
     if not any(isinstance(program, ProgramSpec) for program in manifest.programs):
         raise _refuse("programs", "one of kind torchscript", "none")
     if manifest.default_plan not in manifest.plans:
         raise _refuse("default_plan", _one_of(manifest.plans), manifest.default_plan)
     first_sparse = len(manifest.dense)
-    for place, each in enumerate(manifest.inputs):
+    for place, spec in enumerate(manifest.inputs):
         expected = "dense" if place < first_sparse else "sparse"
-        if each.kind != expected:
-            raise _refuse(f"inputs.{place}.kind", f"{expected} (dense inputs first)", each.kind)
+        if spec.kind != expected:
+            raise _refuse(f"inputs.{place}.kind", f"{expected} (dense inputs first)", spec.kind)
 
 
 def _check_tables(manifest: Manifest) -> None:
@@ -57,7 +56,7 @@ def _check_tables(manifest: Manifest) -> None:
         try:
             row_format = RowFormat(table.weights, table.dim)
         except InputError as error:
-            # "dim: expected 1 .. 65536, got 65537" is the format's own wording.
+            # The message begins with the field: "dim: expected 1 .. 65536, got 65537".
             raise PackageError(f"{MANIFEST}: {where}.{error}") from None
         if table.row_bytes != row_format.row_bytes:
             raise _refuse(f"{where}.row_bytes", row_format.row_bytes, table.row_bytes)
@@ -80,31 +79,30 @@ def _check_chunks(table: TableSpec, where: str) -> None:
 
 def _check_inputs(manifest: Manifest) -> None:
     tables = {table.name: table for table in manifest.tables}
-    for place, each in enumerate(manifest.inputs):
-        if not isinstance(each, SparseInputSpec):
+    for place, spec in enumerate(manifest.inputs):
+        if not isinstance(spec, SparseInputSpec):
             continue
         where = f"inputs.{place}"
-        _check_oov(each.ids, f"{where}.ids")
-        for number, lookup in enumerate(each.lookups):
+        _check_oov(spec.ids, f"{where}.ids")
+        for number, lookup in enumerate(spec.lookups):
             if lookup.table not in tables:
                 raise _refuse(f"{where}.lookups.{number}.table", _one_of(tables), lookup.table)
-            _check_lookup(each, lookup, where, f"{where}.lookups.{number}")
+            _check_lookup(spec, lookup, where, f"{where}.lookups.{number}")
             rows = tables[lookup.table].rows
-            if each.ids.rows != rows:
+            if spec.ids.rows != rows:
                 expected = f"{rows}, the rows of table {lookup.table}"
-                raise _refuse(f"{where}.ids.rows", expected, each.ids.rows)
+                raise _refuse(f"{where}.ids.rows", expected, spec.ids.rows)
 
 
-def _check_lookup(each: SparseInputSpec, lookup: Lookup, where: str, field: str) -> None:
-    """What a sequence has not: pooling, and weights, which nothing would multiply."""
+def _check_lookup(spec: SparseInputSpec, lookup: Lookup, where: str, field: str) -> None:
     if lookup.output == "pooled":
         if lookup.pooling is None:
-            raise _refuse(f"{field}.pooling", "sum or mean where output is pooled", "null")
+            raise _refuse(f"{field}.pooling", "sum or mean if output is pooled", "null")
         return
     if lookup.pooling is not None:
-        raise _refuse(f"{field}.pooling", "null where output is sequence", lookup.pooling)
-    if each.weighted:
-        raise _refuse(f"{where}.weighted", "false where a lookup's output is sequence", "true")
+        raise _refuse(f"{field}.pooling", "null if output is sequence", lookup.pooling)
+    if spec.weighted:  # Weights only have an effect on pooled vectors.
+        raise _refuse(f"{where}.weighted", "false if a lookup's output is sequence", "true")
 
 
 def _check_oov(ids: Ids, where: str) -> None:
@@ -114,11 +112,11 @@ def _check_oov(ids: Ids, where: str) -> None:
     if ids.oov_row != expected:
         raise _refuse(
             f"{where}.oov_row",
-            f"{'null' if expected is None else expected} where unknown is {ids.unknown}",
+            f"{'null' if expected is None else expected} if unknown is {ids.unknown}",
             "null" if ids.oov_row is None else ids.oov_row,
         )
     if expected == 0:
-        raise _refuse(f"{where}.rows", "a known row beside the oov row", ids.rows)
+        raise _refuse(f"{where}.rows", "at least 2, since one is the oov row", ids.rows)
 
 
 def _check_files(manifest: Manifest) -> None:
@@ -131,37 +129,37 @@ def _check_files(manifest: Manifest) -> None:
                 raise _refuse(f"files.{file}", f"{folder} to be a folder", "a file")
     for field, file in _named_files(manifest):
         if file not in manifest.files:
-            raise _refuse(field, "a file that files lists", file)
+            raise _refuse(field, "one of the keys of files", file)
     seen: set[str] = set()
     for field, file in _named_files(manifest):
-        # Inputs may share a vocabulary; nothing else is two things at once.
+        # Only a vocabulary may be named twice, by inputs that share it.
         if file in seen and not field.endswith(".ids.file"):
-            raise _refuse(field, "a file of its own", f"{file}, named before")
+            raise _refuse(field, "a file that no other field names", file)
         seen.add(file)
 
 
 def _check_sizes(manifest: Manifest) -> None:
-    """Files that are read whole take memory before anything else of them is known."""
-    most = {f"plans/{plan}.json": BYTES_MAX for plan in manifest.plans}
-    most[manifest.samples] = SAMPLES_BYTES_MAX
-    for each in manifest.sparse:
-        if isinstance(each.ids, VocabIds):
-            # An id is a key and a row of 8 bytes each.
-            most[each.ids.file] = known_ids(each.ids) * 16 + 8 + HEADER_BYTES_MAX
-    for file, bytes_max in most.items():
+    """Limit the files that readers load into memory before they check them."""
+    limits = {f"plans/{plan}.json": BYTES_MAX for plan in manifest.plans}
+    limits[manifest.samples] = SAMPLES_BYTES_MAX
+    for spec in manifest.sparse:
+        if isinstance(spec.ids, VocabIds):
+            # A key and a row of 8 bytes for each id, after the size and the header.
+            limits[spec.ids.file] = known_ids(spec.ids) * 16 + 8 + HEADER_BYTES_MAX
+    for file, bytes_max in limits.items():
         size = manifest.files[file].bytes
         if size > bytes_max:
             raise _refuse(f"files.{file}.bytes", f"at most {bytes_max}", size)
 
 
 def _named_files(manifest: Manifest) -> Iterator[tuple[str, str]]:
-    """Every field that names a file, with the file."""
+    """Yield each field that names a file, and the file."""
     for place, table in enumerate(manifest.tables):
         for number, chunk in enumerate(table.chunks):
             yield f"tables.{place}.chunks.{number}", chunk
-    for place, each in enumerate(manifest.inputs):
-        if isinstance(each, SparseInputSpec) and each.ids.kind == "vocab":
-            yield f"inputs.{place}.ids.file", each.ids.file
+    for place, spec in enumerate(manifest.inputs):
+        if isinstance(spec, SparseInputSpec) and spec.ids.kind == "vocab":
+            yield f"inputs.{place}.ids.file", spec.ids.file
     for place, program in enumerate(manifest.programs):
         yield f"programs.{place}.file", program.file
     for place, plan in enumerate(manifest.plans):
@@ -169,7 +167,8 @@ def _named_files(manifest: Manifest) -> Iterator[tuple[str, str]]:
     yield "samples", manifest.samples
 
 
-def _distinct(field: str, names: Iterable[str]) -> None:
+def _check_distinct(field: str, names: Iterable[str]) -> None:
+    """Refuse a name that occurs twice. ``field``: path of a name, with {} for its position."""
     seen: set[str] = set()
     for place, name in enumerate(names):
         if name in seen:

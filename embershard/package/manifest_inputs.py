@@ -1,4 +1,4 @@
-"""What manifest.json says of inputs: id maps, lookups, dense and sparse inputs."""
+"""The models of inputs in manifest.json: id maps, lookups, dense and sparse inputs."""
 
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self, TypeAlias
@@ -33,7 +33,7 @@ Rows: TypeAlias = Annotated[int, Field(ge=1, le=MAX_ROWS)]
 
 
 class Part(BaseModel):
-    """Base of every part of a package's JSON: strict, frozen, without unknown keys."""
+    """Base of all models of a package's JSON. It is strict and frozen, and refuses unknown keys."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -48,7 +48,7 @@ class IdentityIds(Part):
 
 
 class HashIds(Part):
-    """XXH3-64 of the id's eight bytes, with a seed, modulo rows."""
+    """The row is the XXH3-64 of the id's eight bytes, with a seed, modulo rows."""
 
     kind: Literal["hash"]
     rows: Rows
@@ -56,7 +56,7 @@ class HashIds(Part):
 
 
 class VocabIds(Part):
-    """The row that a file gives to the id."""
+    """A vocabulary: a file has the row of each known id."""
 
     kind: Literal["vocab"]
     rows: Rows
@@ -69,8 +69,8 @@ Ids: TypeAlias = Annotated[IdentityIds | HashIds | VocabIds, Field(discriminator
 
 
 class Lookup(Part):
-    """One table that a sparse input is looked up in: for a vector a list, or for a sequence, which
-    is a vector an id. A sequence has no pooling."""
+    """A lookup of a sparse input in a table. Its output is one pooled vector per list, or a
+    sequence of one vector per id, which has no pooling."""
 
     table: PlainName
     output: Literal["pooled", "sequence"]
@@ -87,7 +87,7 @@ class Log1pSpec(Part):
 
 
 class ClipSpec(Part):
-    """The nearest value of low .. high; low is below high."""
+    """min(max(x, low), high), with low below high."""
 
     kind: Literal["clip"]
     low: Number
@@ -115,7 +115,7 @@ def _increasing(numbers: tuple[float, ...]) -> tuple[float, ...]:
 
 
 class BucketizeSpec(Part):
-    """How many boundaries are at most x; they strictly increase."""
+    """The number of boundaries that are at most x. Boundaries strictly increase."""
 
     kind: Literal["bucketize"]
     boundaries: Annotated[
@@ -129,8 +129,8 @@ TransformSpec: TypeAlias = Annotated[
 
 
 class DenseInputSpec(Part):
-    """A float per example or per request. Its transforms, which the dense program applies, may be
-    left out if there are none."""
+    """A float per example or per request. The dense program applies the transforms. The key
+    ``transforms`` is absent if there are none."""
 
     kind: Literal["dense"]
     name: Name
@@ -139,7 +139,7 @@ class DenseInputSpec(Part):
     transforms: Annotated[tuple[TransformSpec, ...], Field(min_length=1, fail_fast=True)] = ()
 
     @model_serializer(mode="wrap")
-    def _leave_out_no_transforms(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _omit_empty_transforms(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         document: dict[str, Any] = write(self)
         if not self.transforms:
             del document["transforms"]
@@ -147,8 +147,7 @@ class DenseInputSpec(Part):
 
 
 class KeptSparseSpec(Part):
-    """A list of ids per example or per request, as a checkpoint keeps it: before export, when
-    tables are not chosen yet."""
+    """A list of ids per example or per request, in a checkpoint, which knows no lookups."""
 
     kind: Literal["sparse"]
     name: Name

@@ -1,4 +1,4 @@
-"""What names may look like: of inputs and outputs, of things that become files, of files."""
+"""Rules for names of inputs and outputs, of models, tables and plans, and of files."""
 
 import re
 from pathlib import Path
@@ -9,32 +9,30 @@ from embershard.errors import InputError
 _PART = r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}"
 
 NAME_PATTERN: Final = f"^{_PART}$"
-"""Names that become part of a path: of models, tables and plans."""
+"""Names of models, tables and plans, which become parts of paths."""
 
 FILE_PATTERN: Final = f"^{_PART}(/{_PART}){{0,7}}$"
-"""Paths inside a package: relative, and no part begins with a dot."""
+"""Relative paths inside a package, without parts that begin with a dot."""
 
 DIGEST_PATTERN: Final = "^[0-9a-f]{64}$"
 DEVICE_PATTERN: Final = r"^(cpu|cuda|torch-cpu):(0|[1-9][0-9]{0,3})$"
 
 PATTERN_WORDS: Final = {
-    NAME_PATTERN: "letters, digits, _ . -, not first a dot, at most 128",
+    NAME_PATTERN: "letters, digits, _ . -, not first a dot or -, at most 128",
     FILE_PATTERN: "a path inside the package, of letters, digits, _ . -",
     DIGEST_PATTERN: "64 hex digits",
     DEVICE_PATTERN: "a device like cpu:0 or cuda:0, with a number of at most 9999",
 }
-"""The patterns in words, for messages."""
-
 _BYTES_MAX = 256
 VERSION_MAX: Final = (1 << 63) - 1
 
 
 def identity_of(out: Path) -> tuple[str, int]:
-    """Model and version of a package that is to lie at ``<repository>/<model>/<version>``."""
+    """Model and version of a package at ``<repository>/<model>/<version>``."""
     version, model = version_of(out.name), out.absolute().parent.name
     if not version:
         raise InputError(
-            f"out: expected <repository>/<model>/<version>, the version a number from 1, got {out}"
+            f"out: expected <repository>/<model>/<version> with a version number from 1, got {out}"
         )
     if not re.fullmatch(NAME_PATTERN, model):
         raise InputError(f"out: model: expected {PATTERN_WORDS[NAME_PATTERN]}, got {model!r}")
@@ -42,7 +40,7 @@ def identity_of(out: Path) -> tuple[str, int]:
 
 
 def version_of(folder_name: str) -> int:
-    """The version that a folder of a model holds, 1 to 2**63 - 1; 0 if it is none."""
+    """The version number 1 .. 2**63 - 1 in a folder's name, or 0 if it is no version."""
     digits = folder_name.isascii() and folder_name.isdigit() and folder_name[0] != "0"
     if not digits or len(folder_name) > len(str(VERSION_MAX)) or int(folder_name) > VERSION_MAX:
         return 0
@@ -50,7 +48,7 @@ def version_of(folder_name: str) -> int:
 
 
 def name_problem(name: str) -> str | None:
-    """What an input's or an output's name must be, where it is not; otherwise None."""
+    """The rule that a name of an input or output breaks, or None."""
     try:
         size = len(name.encode())
     except UnicodeEncodeError:

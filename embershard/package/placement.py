@@ -1,11 +1,11 @@
-"""Plans by a simple rule each: where the tables of a package lie.
+"""Makes plans by simple rules, and measures bytes and load of a plan's devices.
 
-| strategy | each table |
+| strategy | placement of a table |
 |---|---|
-| `table` | whole, on one device: the largest first, to the device that holds least |
-| `row` | its rows in equal parts, one a device |
-| `column` | its columns in equal parts, one a device |
-| `replicate` | whole, on every device |
+| `table` | whole on one device: the largest table first, to the device with the fewest bytes |
+| `row` | its rows in equal parts, one per device |
+| `column` | its columns in equal parts, one per device |
+| `replicate` | whole on every device |
 """
 
 import re
@@ -25,8 +25,7 @@ from embershard.package.row_format import DIM_MULTIPLE
 def shard_bytes(shard: Shard, table: TableSpec, *, packed: bool) -> float:
     """Bytes of a shard's rows on one device.
 
-    Args:
-        packed: the device is a GPU, where rows are padded and a row of zeros follows the last one.
+    ``packed``: the device has copies of the rows, padded and with a row of zeros at the end.
     """
     rows, columns = (end - begin for begin, end in (shard.rows, shard.columns))
     if packed:
@@ -35,8 +34,7 @@ def shard_bytes(shard: Shard, table: TableSpec, *, packed: bool) -> float:
 
 
 def device_table_bytes(plan: Plan, tables: Sequence[TableSpec]) -> list[dict[str, float]]:
-    """For each device, bytes of the rows of each table that it reads from; a replica counts on each
-    of its devices."""
+    """For each device, the bytes of rows by table. A replica counts on each of its devices."""
     named = {table.name: table for table in tables}
     held = [dict[str, float]() for _ in plan.devices]
     for shard in plan.shards:
@@ -48,29 +46,28 @@ def device_table_bytes(plan: Plan, tables: Sequence[TableSpec]) -> list[dict[str
 
 
 def device_bytes(plan: Plan, tables: Sequence[TableSpec]) -> list[float]:
-    """Bytes of the rows that each device reads from; a replica counts on each of its devices."""
+    """Bytes of the rows on each device. A replica counts on each of its devices."""
     return [sum(sizes.values()) for sizes in device_table_bytes(plan, tables)]
 
 
 def device_load(
     plan: Plan, tables: Sequence[TableSpec], ids: Mapping[str, int]
 ) -> list[float] | None:
-    """Each device's share of the bytes that lookups read, 0..1, together 1. None: nothing is looked
-    up.
+    """Each device's share of the bytes that lookups read, 0..1, or None if nothing is looked up.
 
-    The rows of a table count as read alike, and replicas as taking turns. ``ids``: for each table
-    how many ids are looked up in it, in any unit: see `ids_of_tables`.
+    This assumes that all rows of a table are read equally often, and that replicas take turns.
+    ``ids``: number of looked-up ids by table, in any unit; see `ids_of_tables`.
     """
     load = [0.0] * len(plan.devices)
     for shard, table, part in _parts(plan, tables):
         for device in shard.devices:
             load[device] += part * table.row_bytes * ids[table.name] / len(shard.devices)
     total = sum(load)
-    return [each / total for each in load] if total else None
+    return [read_bytes / total for read_bytes in load] if total else None
 
 
 def _parts(plan: Plan, tables: Sequence[TableSpec]) -> Iterator[tuple[Shard, TableSpec, float]]:
-    """Each shard, its table, and how much of the table it is, 0..1."""
+    """Yield each shard, its table, and its share of the table, 0..1."""
     named = {table.name: table for table in tables}
     for shard in plan.shards:
         table = named[shard.table]
@@ -79,24 +76,16 @@ def _parts(plan: Plan, tables: Sequence[TableSpec]) -> Iterator[tuple[Shard, Tab
 
 
 PLAN_NAME_MAX: Final = 128 - len(".json")
-"""Letters; the plan's file is named after it."""
+"""Characters. The plan's file is named after it."""
 
 Strategy: TypeAlias = Callable[[Sequence[TableSpec], Sequence[str]], Sequence[Shard]]
-"""From tables and devices."""
+"""Makes the shards of a plan from tables and devices."""
 
 
 def make_plan(package: Package, devices: Sequence[str], *, name: str, strategy: str) -> Plan:
-    """A plan by one of `STRATEGIES`.
-
-    Args:
-        package: whose tables to place.
-        devices: where, as `parse_devices` gives them.
-        name: of the plan.
-        strategy: the rule.
-
-    Raises:
-        InputError: no such strategy or device, or a name that no plan may have.
-    """
+    """Make a plan for a package's tables by one of `STRATEGIES`. ``devices``: names such as
+    "cpu:0"; see `parse_devices`. `InputError`: an unknown strategy, or an invalid device or
+    name."""
     check_plan_name(name)
     for device in devices:
         if not re.fullmatch(DEVICE_PATTERN, device):
@@ -110,20 +99,21 @@ def make_plan(package: Package, devices: Sequence[str], *, name: str, strategy: 
 
 
 def check_plan_name(name: str) -> None:
-    """Whether a plan may have that name."""
     if not re.fullmatch(NAME_PATTERN, name):
         raise InputError(f"plan: expected {PATTERN_WORDS[NAME_PATTERN]}, got {name!r}")
     if len(name) > PLAN_NAME_MAX:
-        raise InputError(f"plan: expected a name of at most {PLAN_NAME_MAX}, got {len(name)}")
+        raise InputError(
+            f"plan: expected a name of at most {PLAN_NAME_MAX} characters, got {len(name)}"
+        )
 
 
 def ids_of_tables(package: Package) -> dict[str, int]:
-    """For each table how many ids the package's samples look up in it."""
+    """Number of ids that the package's samples look up in each table."""
     counts = {table.name: 0 for table in package.manifest.tables}
     for sample in package.samples():
         sparse = package.manifest.sparse
-        for each, lists in zip(sparse, sample.lists(sparse), strict=True):
-            for lookup in each.lookups:
+        for spec, lists in zip(sparse, sample.lists(sparse), strict=True):
+            for lookup in spec.lookups:
                 counts[lookup.table] += len(lists.values)
     return counts
 
@@ -147,8 +137,8 @@ def _cut_columns(tables: Sequence[TableSpec], devices: Sequence[str]) -> list[Sh
 def _replicate(tables: Sequence[TableSpec], devices: Sequence[str]) -> list[Shard]:
     everywhere = tuple(range(len(devices)))
     return [
-        Shard(table=each.name, rows=(0, each.rows), columns=(0, each.dim), devices=everywhere)
-        for each in tables
+        Shard(table=table.name, rows=(0, table.rows), columns=(0, table.dim), devices=everywhere)
+        for table in tables
     ]
 
 
@@ -160,4 +150,3 @@ STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
         "replicate": _replicate,
     }
 )
-"""By name."""

@@ -1,4 +1,4 @@
-"""Which part of which table lies on which device: plans/<name>.json."""
+"""Plans in plans/<name>.json: they place the tables' parts on devices."""
 
 import re
 from collections import defaultdict
@@ -17,17 +17,17 @@ from embershard.package.validation import parse_model, refusal
 Device: TypeAlias = Annotated[str, Field(pattern=DEVICE_PATTERN)]
 
 DEVICE_KINDS = ("cpu", "cuda", "torch-cpu")
-"""The last runs torch's kernels on a processor, so that plans for GPUs can be tried without one."""
+"""``torch-cpu`` runs torch's kernels on a processor, to try a plan for GPUs without one."""
 
 DEVICES_MAX = 1024
 
 DEVICE_SLOTS = 3
-"""Batches that a GPU works on at once, by default: copies in, kernels and copies out keep it
-busy."""
+"""Default number of batches that a GPU works on at once: one each copies in, computes, copies
+out."""
 
 
 class Plan(Part):
-    """Devices, and what lies on each."""
+    """Devices, and the shards of tables on them."""
 
     format_version: Annotated[int, Field(ge=FORMAT_VERSION, le=FORMAT_VERSION)]
     name: PlainName
@@ -38,7 +38,6 @@ class Plan(Part):
 
 
 def parse_plan(data: bytes, name: str, tables: Sequence[TableSpec]) -> Plan:
-    """Parses and checks the bytes of plans/<name>.json."""
     file = f"plans/{name}.json"
     plan, _ = parse_model(Plan, data, file)
     if plan.name != name:
@@ -68,15 +67,14 @@ def parse_plan(data: bytes, name: str, tables: Sequence[TableSpec]) -> Plan:
 
 
 def plan_json(plan: Plan) -> bytes:
-    """The bytes of plans/<name>.json."""
     return plan.model_dump_json(indent=1).encode() + b"\n"
 
 
 def parse_devices(text: str) -> list[str]:
-    """ "2xcpu" as ["cpu:0", "cpu:1"]; "cpu" is one of them.
+    """Parse devices: "2xcpu" is ["cpu:0", "cpu:1"], and "cpu" is ["cpu:0"].
 
     Raises:
-        InputError: anything else.
+        InputError: the text has another form.
     """
     count, cross, kind = text.rpartition("x")
     number = 0 if cross else 1
@@ -92,17 +90,17 @@ def parse_devices(text: str) -> list[str]:
 
 
 def has_packed_rows(device: str) -> bool:
-    """True if rows are copied to the device, padded; processors read the package's files."""
+    """True if the device gets padded copies of rows. Devices "cpu:N" read the package's files."""
     return not device.startswith("cpu:")
 
 
 def place_tables(
     tables: Sequence[TableSpec], devices: Sequence[str], *, name: str = "default"
 ) -> Plan:
-    """Whole tables over the devices: the largest first, each to the device that holds least."""
+    """Place whole tables, the largest first, each on the device with the fewest bytes so far."""
     held = [0] * len(devices)
     home = {}
-    for table in sorted(tables, key=lambda each: (-each.table_bytes, each.name)):
+    for table in sorted(tables, key=lambda table: (-table.table_bytes, table.name)):
         device = held.index(min(held))
         held[device] += table.table_bytes
         home[table.name] = device

@@ -1,4 +1,4 @@
-"""Opens a package: everything checked but the contents of large files, or every byte."""
+"""Opens packages, checking all but the contents of large files, or verifies every byte."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from embershard.package.schema import Schema
 @final
 @dataclass(frozen=True, slots=True)
 class Package:
-    """An opened package. Files are mapped as they are needed; nothing is ever written."""
+    """An opened package. Files are mapped when they are needed, and never written."""
 
     path: Path
     manifest: Manifest
@@ -33,11 +33,11 @@ class Package:
 
     @classmethod
     def open(cls, path: str | Path) -> Package:
-        """Opens the package in the folder ``path``.
+        """Open the package in the folder ``path``.
 
-        Checked are the manifest and its digest, the files there are and their sizes, the plans,
-        and the headers of chunks and vocabularies. `verify_package` checks every byte. A plan may
-        be added meanwhile.
+        This checks the manifest and its digest, names and sizes of all files, the plans, and the
+        headers of chunks and vocabularies. `verify_package` checks every byte. Another process may
+        add a plan meanwhile.
 
         Raises:
             PackageError: "<file>: <field>: expected ..., got ...".
@@ -56,16 +56,16 @@ class Package:
         for table in manifest.tables:
             for number in range(len(table.chunks)):
                 _open_chunk(folder, table, number)
-        for each in manifest.sparse:
-            if isinstance(each.ids, VocabIds):
-                open_vocabulary(folder / each.ids.file, each.ids.file, ids=known_ids(each.ids))
+        for spec in manifest.sparse:
+            if isinstance(spec.ids, VocabIds):
+                open_vocabulary(folder / spec.ids.file, spec.ids.file, ids=known_ids(spec.ids))
         return cls(folder, manifest, plans)
 
     def plan(self, name: str = "") -> Plan:
-        """The plan of that name; the default one where no name is given.
+        """The plan with this name, or the default plan if the name is empty.
 
         Raises:
-            NotFoundError: there is none.
+            NotFoundError: the package has no such plan.
         """
         name = name or self.manifest.default_plan
         if name not in self.plans:
@@ -75,18 +75,18 @@ class Package:
         return self.plans[name]
 
     def read_rows(self, table: str, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """Stored rows of a table.
+        """Read stored rows of a table.
 
         Args:
-            table: its name.
-            rows: int64 ``[N]``, each 0 .. rows - 1, in any order.
+            table: name of the table.
+            rows: row numbers, int64 ``[N]``, in any order.
 
         Returns:
-            uint8 ``[N, row_bytes]``. `RowFormat.dequantize_rows` reads them.
+            uint8 ``[N, row_bytes]``, for `RowFormat.dequantize_rows`.
 
         Raises:
-            InputError: a row that the table does not have.
-            NotFoundError: no such table.
+            InputError: the table does not have such a row.
+            NotFoundError: the package has no such table.
         """
         spec = self.manifest.table(table)
         if len(rows) and (rows.min() < 0 or rows.max() >= spec.rows):
@@ -94,24 +94,23 @@ class Package:
                 f"table {table}: expected rows of 0 .. {spec.rows - 1}, "
                 f"got {rows.min()} .. {rows.max()}"
             )
-        found = np.empty((len(rows), spec.row_bytes), np.uint8)
+        stored = np.empty((len(rows), spec.row_bytes), np.uint8)
         numbers = rows // spec.rows_per_chunk
         for number in np.unique(numbers):
-            here = numbers == number
+            in_chunk = numbers == number
             chunk = _open_chunk(self.path, spec, int(number))
-            found[here] = chunk[rows[here] - number * spec.rows_per_chunk]
-        return found
+            stored[in_chunk] = chunk[rows[in_chunk] - number * spec.rows_per_chunk]
+        return stored
 
     def vocabulary(self, file: str, unknown: UnknownIds = "reject") -> Vocabulary:
-        """The vocabulary in ``file``, checked whole, with a policy of the caller's choice."""
+        """Read and check the vocabulary in ``file``. ``unknown``: policy for other ids."""
         return read_vocabulary(self.path / file, unknown, file=file)
 
     def schema(self) -> Schema:
-        """What the model is asked with, id maps included."""
         return schema_of(self.manifest.dense, self.manifest.sparse, self.vocabulary)
 
     def samples(self) -> list[SampleRequest]:
-        """The requests kept in the package, with the outputs they must give."""
+        """Read the package's sample requests, with the outputs that they must have."""
         file = self.manifest.samples
         samples = read_samples(self.path / file, file=file)
         check_samples(samples, self.manifest, file=file)
@@ -132,12 +131,12 @@ def verify_package(
     hashes: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> Package:
-    """Checks all that docs/format.md asks of a package.
+    """Check every rule of docs/format.md.
 
     Args:
         path: the package's folder.
-        hashes: whether to compare the digest of every file too.
-        progress: called with the bytes hashed so far and the bytes in all, after each file.
+        hashes: also compare the digest of every file.
+        progress: called after each file with the bytes hashed so far and the total bytes.
 
     Returns:
         The opened package.
@@ -146,7 +145,7 @@ def verify_package(
         PackageError: "<file>: <field>: expected ..., got ...".
     """
     folder = Path(path)
-    if hashes:  # First: of a damaged file, its digest says more than what it happens to hold.
+    if hashes:  # First, since for a damaged file a wrong digest is the clearest error.
         read_settled(folder, lambda: _check_hashes(folder, progress))
     package = Package.open(folder)
     sparse = package.manifest.sparse

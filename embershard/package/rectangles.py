@@ -1,12 +1,11 @@
-"""``Shard``: a rectangle of a table, and where it lies. Plans of packages and plans of training
-are made of it.
+"""``Shard``: a rectangle of a table and its devices, for plans of packages and of training.
 
-              columns 0 .. 8   8 .. 16
-    rows 0    ┌───────────────┬────────┐
-              │ device 0      │ 1      │
-    rows 500  ├───────────────┴────────┤
-              │ devices 0 and 1        │    a shard on several devices is a replica each
-    rows 944  └────────────────────────┘
+          columns 0 .. 8   8 .. 16
+rows 0    ┌───────────────┬────────┐
+          │ device 0      │ 1      │
+rows 500  ├───────────────┴────────┤
+          │ devices 0 and 1        │    each of the two devices has a replica
+rows 944  └────────────────────────┘
 """
 
 from bisect import bisect_left, insort
@@ -28,25 +27,25 @@ class Shard(Part, metaclass=InputErrorMeta):
     """A rectangle of a table, on one device or, as replicas, on several.
 
     Raises:
-        InputError: an argument of another type, or one that is missing or unknown.
+        InputError: an argument has the wrong type, is missing, or is unknown.
     """
 
     table: Annotated[PlainName, Field(description="the name of a table")]
     rows: Annotated[Span, Field(description=f"rows as {_SPAN}")]
-    """First row, and the one behind the last."""
+    """First row, and last row plus 1."""
 
     columns: Annotated[Span, Field(description=f"columns as {_SPAN}")]
-    """First column, and the one behind the last: multiples of 4, or the table's dim at the end."""
+    """First column, and last column plus 1. Multiples of 4, except at the table's last column."""
 
     devices: Annotated[
         tuple[Annotated[int, Field(ge=0)], ...],
         Field(min_length=1, fail_fast=True, description="a tuple of integers from 0"),
     ]
-    """Positions in the plan's devices; ranks in a plan of training."""
+    """Positions in the plan's devices, or ranks in a plan of training."""
 
 
 class Fault(NamedTuple):
-    """What is wrong with a plan."""
+    """An error in a plan."""
 
     field: str
     expected: str
@@ -54,13 +53,14 @@ class Fault(NamedTuple):
 
 
 def shard_fault(shard: Shard, *, rows: int, dim: int, devices: int) -> Fault | None:
-    """Why a shard fits no table of ``(rows, dim)`` on so many devices. None: it fits."""
+    """The error of a shard of a table ``(rows, dim)`` in a plan with this number of devices, or
+    None."""
     for field, span, end in (("rows", shard.rows, rows), ("columns", shard.columns, dim)):
         if not 0 <= span[0] < span[1] <= end:
             return Fault(field, f"a span of 0 .. {end}", list(span))
     first, end = shard.columns
     if first % DIM_MULTIPLE or (end % DIM_MULTIPLE and end != dim):
-        expected = f"multiples of {DIM_MULTIPLE}, or {dim} at the end"
+        expected = f"multiples of {DIM_MULTIPLE}, or {dim} as the end"
         return Fault("columns", expected, list(shard.columns))
     for place, device in enumerate(shard.devices):
         if not 0 <= device < devices:
@@ -73,13 +73,15 @@ def shard_fault(shard: Shard, *, rows: int, dim: int, devices: int) -> Fault | N
 def tiling_fault(
     shards: Sequence[tuple[int, Shard]], table: str, *, rows: int, dim: int
 ) -> Fault | None:
-    """Why shards, with their positions in the plan, do not tile a table: they overlap, or leave a
-    part of it out. None: they tile it. Each shard is without fault."""
-    area, met = 0, list[tuple[int, int]]()
+    """The error if shards overlap or do not cover a table ``(rows, dim)``, or None.
+
+    ``shards``: the table's shards with their positions in the plan, each without `shard_fault`.
+    """
+    area, active = 0, list[tuple[int, int]]()
     by_place = dict(shards)
     for place, shard in sorted(shards, key=lambda item: item[1].rows[0]):
-        earlier = _meet(met, by_place, place)
-        if earlier != place:
+        earlier = _add_to_sweep(active, by_place, place)
+        if earlier is not None:
             expected = f"rectangles of {table} that do not overlap"
             got = f"one over shards.{min(place, earlier)}"
             return Fault(f"shards.{max(place, earlier)}", expected, got)
@@ -91,25 +93,30 @@ def tiling_fault(
 
 
 def cut_evenly(size: int, count: int, multiple: int) -> list[tuple[int, int]]:
-    """``0 .. size`` in up to ``count`` spans, equal up to ``multiple``, none empty."""
+    """Cut ``0 .. size`` into at most ``count`` spans. Edges are multiples of ``multiple``, sizes
+    are as equal as that allows, and no span is empty."""
     units = -(-size // multiple)
     count = min(count, units)
     edges = [min(units * place // count * multiple, size) for place in range(count + 1)]
     return list(pairwise(edges))
 
 
-def _meet(met: list[tuple[int, int]], shards: dict[int, Shard], place: int) -> int:
-    """Adds the shard at ``place`` to those that a line sweeping down the rows of one table has met;
-    shards come in the order of their first rows. ``met``: first column and position of each, in
-    order; their columns are disjoint. One that ends above the line makes room. Returns the position
-    of a shard that it lies over; its own where there is none."""
+def _add_to_sweep(
+    active: list[tuple[int, int]], shards: dict[int, Shard], place: int
+) -> int | None:
+    """Add the shard at ``place`` to a sweep line, which moves down the rows of a table. Returns the
+    position of a shard that overlaps with it, or None.
+
+    ``active``: first column and position of the shards that the line crosses, sorted. Their columns
+    are disjoint. Shards above the line are removed when their columns are needed.
+    """
     (first, end), top = shards[place].columns, shards[place].rows[0]
-    at = bisect_left(met, (first, 0))
-    if at and shards[met[at - 1][1]].columns[1] > first:
+    at = bisect_left(active, (first, 0))
+    if at and shards[active[at - 1][1]].columns[1] > first:
         at -= 1
-    while at < len(met) and met[at][0] < end:
-        if shards[met[at][1]].rows[1] > top:
-            return met[at][1]
-        del met[at]
-    insort(met, (first, place))
-    return place
+    while at < len(active) and active[at][0] < end:
+        if shards[active[at][1]].rows[1] > top:
+            return active[at][1]
+        del active[at]
+    insort(active, (first, place))
+    return None

@@ -1,7 +1,6 @@
-"""How one row of an embedding table is stored: whole bytes. docs/format.md, "Rows", lists them.
+"""The bytes of a stored row of an embedding table. docs/format.md, "Rows", has the layout.
 
-Source: the row order of FBGEMM's inference tables with the scale first, without its padding
-to a device's alignment. It is written out there because packages outlive any one release.
+Source: FBGEMM's inference tables with the scale first, without padding for a device.
 """
 
 from dataclasses import dataclass
@@ -18,13 +17,12 @@ HEADER_BYTES: Final = 4
 """Scale and bias of an int8 or int4 row."""
 
 DIM_MULTIPLE: Final = 4
-"""A row's stored columns are a multiple of this, and so are inner edges of column shards."""
+"""Stored columns of a row, and inner edges of column shards, are multiples of this."""
 
 DEVICE_ROW_MULTIPLE: Final = 16
-"""On devices other than processors the bytes of a row are a multiple of this, for FBGEMM."""
+"""Bytes. FBGEMM requires rows on GPUs to be a multiple of this."""
 
 DIM_MAX: Final = 1 << 16
-"""Most values per row."""
 
 
 @final
@@ -56,7 +54,6 @@ class RowFormat:
 
     @property
     def row_bytes(self) -> int:
-        """Stored size of one row."""
         match self.weights:
             case "int8":
                 return HEADER_BYTES + self.stored_dim
@@ -68,12 +65,12 @@ class RowFormat:
                 return 4 * self.stored_dim
 
     def device_row_bytes(self, columns: int) -> int:
-        """Size on a GPU of a row of a shard with so many columns: header, codes and padding."""
+        """Bytes of a row on a GPU, for a shard with ``columns`` columns, including padding."""
         stored_bytes = RowFormat(self.weights, columns).row_bytes
         return -(-stored_bytes // DEVICE_ROW_MULTIPLE) * DEVICE_ROW_MULTIPLE
 
     def dequantize_rows(self, rows: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """Reads stored rows back.
+        """Convert stored rows to floats.
 
         Args:
             rows: uint8 ``[N, row_bytes]``.
@@ -82,7 +79,7 @@ class RowFormat:
             float32 ``[N, dim]``.
 
         Raises:
-            InputError: another dtype or shape.
+            InputError: ``rows`` has another dtype or shape.
         """
         if rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != self.row_bytes:
             raise InputError(

@@ -1,5 +1,6 @@
-"""The part of the safetensors format that packages use, with data where it can be mapped, and
-vocabularies in it. docs/format.md, "Safetensors", has both byte by byte.
+"""Reads and writes safetensors files with data that can be mapped, and vocabularies in them.
+
+docs/format.md, "Safetensors", describes the bytes of both.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _Size = Annotated[int, Field(ge=0, lt=1 << 48)]
 
 
 class StoredTensor(Part):
-    """One entry of a header."""
+    """The header entry of a tensor."""
 
     dtype: Literal["U8", "I32", "I64", "F32"]
     shape: Annotated[tuple[_Size, ...], Field(max_length=4, fail_fast=True)]
@@ -42,7 +43,6 @@ class StoredTensor(Part):
 
     @property
     def data_bytes(self) -> int:
-        """The size that dtype and shape ask for."""
         return math.prod(self.shape) * DTYPES[self.dtype].itemsize
 
 
@@ -53,26 +53,25 @@ class _Header(RootModel[dict[str, StoredTensor]]):
 @final
 @dataclass(frozen=True, slots=True)
 class SafetensorsFile:
-    """A file whose header is read and checked; its data are mapped when asked for."""
+    """A file whose header has been read and checked. Data are mapped on demand."""
 
     path: Path
+
     file: str
-    """Its path in the package, for refusals."""
+    """Path inside the package, for error messages."""
 
     data_start: int
-    """Where the data begin, in bytes."""
-
     tensors: Mapping[str, StoredTensor]
 
     @classmethod
     def open(cls, path: Path, file: str, *, align: int = 8) -> SafetensorsFile:
-        """Reads the header of ``path``. ``file``: its path in the package, for refusals. ``align``:
-        what the data's start must be a multiple of."""
+        """Read the header of ``path``. ``file``: path inside the package, for error messages.
+        ``align``: the data must start at a multiple of this."""
         size = path.stat().st_size
         with path.open("rb") as stream:
             head = stream.read(8)
             if len(head) < 8:
-                raise refusal(file, "header", expected="8 bytes and more", got=f"{size}")
+                raise refusal(file, "header", expected="at least 8 bytes", got=f"{size}")
             (header_bytes,) = struct.unpack("<Q", head)
             room = min(size - 8, HEADER_BYTES_MAX)
             if not 2 <= header_bytes <= room:
@@ -100,20 +99,21 @@ class SafetensorsFile:
             raise refusal(self.file, "header", expected=expected_text, got=f"{data_bytes}")
 
     def check_names(self, names: list[str]) -> None:
-        """Refuses a file that holds other tensors than these."""
+        """Refuse a file with tensors of other names."""
         for name in sorted(self.tensors):
             if name not in names:
                 raise PackageError(f"{self.file}: {name}: unexpected tensor")
 
     def tensor(self, name: str, dtype: str, shape: tuple[int | None, ...]) -> NDArray[Any]:
-        """Maps a tensor, read-only. It must have that dtype ("U8", "I32", "I64" or "F32") and
-        shape; None where any size will do."""
+        """Map a tensor, read-only. It must have this dtype ("U8", "I32", "I64" or "F32") and
+        shape. None in ``shape`` stands for any size."""
         expected = f"{dtype} [{', '.join('n' if size is None else str(size) for size in shape)}]"
         stored = self.tensors.get(name)
         if stored is None:
-            raise refusal(self.file, name, expected=expected, got="nothing")
+            raise refusal(self.file, name, expected=expected, got="no tensor")
         fits = len(shape) == len(stored.shape) and all(
-            want in (None, size) for want, size in zip(shape, stored.shape, strict=True)
+            expected_size in (None, size)
+            for expected_size, size in zip(shape, stored.shape, strict=True)
         )
         if stored.dtype != dtype or not fits:
             got = f"{stored.dtype} {list(stored.shape)}"
@@ -125,8 +125,8 @@ class SafetensorsFile:
 
 
 def encode_header(tensors: Mapping[str, tuple[str, tuple[int, ...]]], *, align: int) -> bytes:
-    """The bytes before the data, for tensors (dtype, shape) that follow one another in this order.
-    Their number is a multiple of ``align``."""
+    """The bytes before the data, a multiple of ``align``. ``tensors``: dtype and shape by name, in
+    the order of their data."""
     header, end = {}, 0
     for name, (dtype, shape) in tensors.items():
         begin, end = end, end + math.prod(shape) * DTYPES[dtype].itemsize
@@ -139,9 +139,9 @@ def encode_header(tensors: Mapping[str, tuple[str, tuple[int, ...]]], *, align: 
 def safetensors_blocks(
     tensors: Mapping[str, NDArray[Any]], *, align: int = 8
 ) -> Iterator[bytes | memoryview]:
-    """Yields the bytes of a file that holds arrays of uint8, int32, int64 and float32.
+    """Yield the bytes of a file with arrays of uint8, int32, int64 and float32.
 
-    The widest numbers come first, so that every tensor lies at a multiple of its item size.
+    Arrays with the widest items come first, so that each starts at a multiple of its item size.
     """
     names = {dtype: name for name, dtype in DTYPES.items()}
     ordered = sorted(tensors.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
@@ -155,35 +155,29 @@ def safetensors_blocks(
 
 
 def write_safetensors(path: Path, tensors: Mapping[str, NDArray[Any]], *, align: int = 8) -> None:
-    """Writes a file of `safetensors_blocks`."""
     with path.open("wb") as stream:
         stream.writelines(safetensors_blocks(tensors, align=align))
 
 
 def vocabulary_tensors(vocabulary: Vocabulary) -> dict[str, NDArray[Any]]:
-    """The ids and rows of ``vocabulary`` by the names that its file has; its policy is kept
-    elsewhere."""
+    """The tensors of a vocabulary's file. The file does not hold the policy."""
     return {"keys": vocabulary.keys, "rows": vocabulary.rows}
 
 
 def write_vocabulary(path: Path, vocabulary: Vocabulary) -> None:
-    """Writes `vocabulary_tensors`."""
     write_safetensors(path, vocabulary_tensors(vocabulary))
 
 
 def read_vocabulary(
     path: Path, unknown: UnknownIds = "reject", *, file: str | None = None
 ) -> Vocabulary:
-    """Maps a vocabulary's file and checks all of it.
+    """Map a vocabulary's file and check all of it.
 
-    Args:
-        path: the file.
-        unknown: what an id outside it gets.
-        file: the name to use in refusals. None: the file's own.
+    ``file``: its name for error messages. None: the last part of ``path``.
 
     Raises:
-        PackageError: a damaged file, keys out of order, or rows that are not 0 .. n - 1 each
-            once.
+        PackageError: the file is damaged, its keys are out of order, or its rows are not each of
+            0 .. n - 1 once.
     """
     keys, rows = open_vocabulary(path, path.name if file is None else file)
     check_vocabulary(keys, rows, path.name if file is None else file)
@@ -193,8 +187,8 @@ def read_vocabulary(
 def open_vocabulary(
     path: Path, file: str, *, ids: int | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Maps keys and rows, int64 ``[n]`` each, without reading them. ``ids``: what n must be. None:
-    anything."""
+    """Map keys and rows, each int64 ``[n]``, without reading them. ``ids``: the expected n. None:
+    any."""
     opened = SafetensorsFile.open(path, file)
     opened.check_names(["keys", "rows"])
     keys = opened.tensor("keys", "I64", (ids,))
@@ -204,11 +198,11 @@ def open_vocabulary(
 
 
 def check_vocabulary(keys: NDArray[np.int64], rows: NDArray[np.int64], file: str) -> None:
-    """Reads all of a vocabulary."""
+    """Refuse keys that do not strictly increase, and rows that are not each of 0 .. n - 1 once."""
     falls = np.flatnonzero(keys[1:] <= keys[:-1])
     if len(falls):
         at = int(falls[0]) + 1
-        got = f"{keys[at - 1]} and then {keys[at]} at position {at}"
+        got = f"{keys[at - 1]} before {keys[at]} at position {at}"
         raise refusal(file, "keys", expected="strictly increasing ids", got=got)
     outside = np.flatnonzero((rows < 0) | (rows >= len(rows)))
     if len(outside):
@@ -218,5 +212,5 @@ def check_vocabulary(keys: NDArray[np.int64], rows: NDArray[np.int64], file: str
     seen = np.zeros(len(rows), np.bool_)
     seen[rows] = True
     if not seen.all():
-        got = f"none with row {int(np.argmin(seen))}"
+        got = f"no id with row {int(np.argmin(seen))}"
         raise refusal(file, "rows", expected="every row once", got=got)

@@ -1,5 +1,6 @@
-"""Requests kept in a package with the outputs they must give: samples.safetensors, whose tensors
-docs/format.md, "Safetensors", lists.
+"""Sample requests of a package with the outputs that they must have: samples.safetensors.
+
+docs/format.md, "Safetensors", lists its tensors.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from embershard.package.validation import refusal
 
 
 def offsets_of(lengths: NDArray[np.integer] | NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Lengths ``[N]`` to offsets ``[N + 1]``, int64. Of truth values: how many hold before each."""
+    """Offsets ``[N + 1]``, int64, of lengths ``[N]``. For bools: the number of True before each."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
@@ -38,49 +39,49 @@ _PARTS: Final = {
 
 
 class SampleLists(NamedTuple):
-    """One sparse input of a request: N lists, or 1 in request scope."""
+    """The lists of one sparse input in a request: N lists, or 1 in request scope."""
 
     lengths: NDArray[np.int64]
     """``[lists]``."""
 
     values: NDArray[np.int64]
-    """``[sum of lengths]``."""
+    """Ids, ``[sum of lengths]``."""
 
     weights: NDArray[np.float32] | None
-    """``[sum of lengths]``. None: not weighted."""
+    """``[sum of lengths]``, or None if the input is not weighted."""
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SampleRequest:
-    """One request of N examples and its outputs; arrays as in the file.
+    """A request of N examples and its outputs, as the arrays of the file.
 
     Raises:
-        InputError: an array of another dtype or number of dimensions, or examples that do not
-            fit ``num_examples``.
+        InputError: an array has the wrong dtype or number of dimensions, or ``example_dense`` does
+            not have ``num_examples`` rows.
     """
 
     num_examples: int
-    """N. A package keeps requests of at least one example."""
+    """N. Samples of a package have at least one example."""
 
     request_dense: NDArray[np.float32]
-    """``[F_r]``: dense inputs of the request scope, in the schema's order."""
+    """Dense inputs in request scope, ``[F_r]`` in schema order."""
 
     example_dense: NDArray[np.float32]
-    """``[N, F_e]``: dense inputs of the example scope, in the schema's order."""
+    """Dense inputs in example scope, ``[N, F_e]`` in schema order."""
 
     lengths: NDArray[np.int32]
     """``[L]``: ids per list, input after input in the schema's order: 1 of the request scope, N of
     the example scope."""
 
     values: NDArray[np.int64]
-    """``[sum of lengths]``: ids as a client sends them."""
+    """``[sum of lengths]``: ids as a client sends them, before the id maps."""
 
     weights: NDArray[np.float32]
     """``[W]``: one for each id of the weighted inputs, in the order of ``values``."""
 
     outputs: Mapping[str, NDArray[np.float32]]
-    """By name, ``[1 or N, *shape]`` as the output's scope says. Empty: not computed yet."""
+    """By name, ``[N, *shape]``, or ``[1, *shape]`` in request scope. Empty: not computed yet."""
 
     def __post_init__(self) -> None:
         for name, (kind, shape) in _PARTS.items():
@@ -93,7 +94,7 @@ class SampleRequest:
         for name, array in self.outputs.items():
             if array.dtype != np.float32 or array.ndim < 1:
                 raise InputError(
-                    f"sample: outputs: {name}: expected float32 with 1 dimension and more, "
+                    f"sample: outputs: {name}: expected float32 with at least 1 dimension, "
                     f"got {array.dtype.name} with {array.ndim}"
                 )
         if len(self.example_dense) != self.num_examples:
@@ -108,36 +109,37 @@ class SampleRequest:
         example_dense: NDArray[np.float32],
         lists: Sequence[SampleLists],
     ) -> SampleRequest:
-        """Of the dense arrays and of each sparse input's lists, in the schema's order, without
-        outputs."""
-        weights = [each.weights for each in lists if each.weights is not None]
+        """A request without outputs, from its dense values and the lists of each sparse input, in
+        schema order."""
+        weights = [item.weights for item in lists if item.weights is not None]
         return SampleRequest(
             num_examples=len(example_dense),
             request_dense=request_dense,
             example_dense=example_dense,
-            lengths=_joined([each.lengths for each in lists], np.int32),
-            values=_joined([each.values for each in lists], np.int64),
-            weights=_joined(weights, np.float32),
+            lengths=_concatenate([item.lengths for item in lists], np.int32),
+            values=_concatenate([item.values for item in lists], np.int64),
+            weights=_concatenate(weights, np.float32),
             outputs={},
         )
 
     def lists(
         self, inputs: Iterable[SparseInput] | Iterable[SparseInputSpec]
     ) -> Iterator[SampleLists]:
-        """The arrays cut into those of each sparse input, all of them in the schema's order."""
+        """Yield the lists of each sparse input. ``inputs``: all of them, in schema order."""
         list_at = id_at = weight_at = 0
-        for each in inputs:
-            list_end = list_at + (self.num_examples if each.scope == "example" else 1)
+        for item in inputs:
+            list_end = list_at + (self.num_examples if item.scope == "example" else 1)
             lengths = self.lengths[list_at:list_end].astype(np.int64)
             ids = int(lengths.sum())
-            weights = self.weights[weight_at : weight_at + ids] if each.weighted else None
+            weights = self.weights[weight_at : weight_at + ids] if item.weighted else None
             yield SampleLists(lengths, self.values[id_at : id_at + ids], weights)
             list_at, id_at = list_end, id_at + ids
-            weight_at += ids if each.weighted else 0
+            weight_at += ids if item.weighted else 0
 
 
 def check_are_samples(where: str, samples: object) -> None:
-    """`InputError`: not a sequence of `SampleRequest`. ``where``: the argument's name."""
+    """Raise `InputError` unless ``samples`` is a sequence of `SampleRequest`. ``where``: name of
+    the argument."""
     if not isinstance(samples, Sequence):
         got = type(samples).__name__
         raise InputError(f"{where}: expected a list of SampleRequests, got {got}")
@@ -149,16 +151,15 @@ def check_are_samples(where: str, samples: object) -> None:
             )
 
 
-def _joined(arrays: Sequence[NDArray[Any]], dtype: type[np.generic]) -> NDArray[Any]:
-    """Concatenated; empty where there are none."""
+def _concatenate(arrays: Sequence[NDArray[Any]], dtype: type[np.generic]) -> NDArray[Any]:
     return np.concatenate([np.empty(0, dtype), *arrays]).astype(dtype, copy=False)
 
 
 def sample_tensors(samples: Sequence[SampleRequest]) -> dict[str, NDArray[Any]]:
-    """The arrays of samples by the names that samples.safetensors has.
+    """The tensors of samples.safetensors by name.
 
     Raises:
-        InputError: there is no sample, or one without examples.
+        InputError: there are no samples, or one has no examples.
     """
     if not samples:
         raise InputError("samples: expected at least one, got none")
@@ -175,15 +176,15 @@ def sample_tensors(samples: Sequence[SampleRequest]) -> dict[str, NDArray[Any]]:
 
 
 def write_samples(path: Path, samples: Sequence[SampleRequest]) -> None:
-    """Writes samples.safetensors. `InputError`: as `sample_tensors`."""
+    """Write samples.safetensors. `InputError`: there are no samples, or one has no examples."""
     write_safetensors(path, sample_tensors(samples))
 
 
 def read_samples(path: Path, *, file: str = "samples.safetensors") -> list[SampleRequest]:
-    """Reads samples.safetensors into memory.
+    """Read samples.safetensors into memory. ``file``: its name for error messages.
 
     Raises:
-        PackageError: a damaged file, a tensor that is missing, unexpected, or of another dtype.
+        PackageError: the file is damaged, or a tensor is missing, unexpected or of another dtype.
     """
     opened = SafetensorsFile.open(path, file)
     outputs: dict[int, list[str]] = {}
@@ -207,8 +208,8 @@ def read_samples(path: Path, *, file: str = "samples.safetensors") -> list[Sampl
 def check_samples(
     samples: Sequence[SampleRequest], manifest: Manifest, *, file: str, outputs: bool = True
 ) -> None:
-    """Refuses samples that are no requests for this model. ``outputs``: whether they must have
-    every output; else none is looked at."""
+    """Refuse samples that are no requests for this model. ``outputs``: also check that they have
+    every output."""
     for number, sample in enumerate(samples):
         problems = itertools.chain(
             request_problems(sample, manifest.dense, manifest.sparse, manifest.limits),
@@ -224,9 +225,10 @@ def request_problems(
     sparse: Sequence[SparseInput] | Sequence[SparseInputSpec],
     limits: Limits,
 ) -> Iterator[tuple[str, str, object]]:
-    """How a sample contradicts the inputs, the limits or itself: part, expected and got.
+    """Yield contradictions between a sample, the inputs and the limits: part, expected and got.
 
-    Ids and the lengths of single lists are not looked at. Only the first problem is reliable.
+    Ids and the lengths of single lists are not checked. Only the first problem is reliable, since
+    others may follow from it.
     """
     examples = sample.num_examples
     if examples > limits.max_examples:
@@ -238,23 +240,23 @@ def request_problems(
     lists = [examples if item.scope == "example" else 1 for item in sparse]
     lengths = sample.lengths.astype(np.int64)
     if len(lengths) != sum(lists):
-        yield "lengths", f"{sum(lists)} of them", len(lengths)
+        yield "lengths", f"{sum(lists)} lengths", len(lengths)
     if (lengths < 0).any():
         yield "lengths", "no negative length", lengths.min()
     if len(sample.values) > limits.max_ids:
         yield "values", f"at most {limits.max_ids} ids", len(sample.values)
     if len(sample.values) != lengths.sum():
-        yield "values", f"{lengths.sum()} ids, as the lengths say", len(sample.values)
+        yield "values", f"{lengths.sum()} ids, the sum of the lengths", len(sample.values)
     weighted = np.repeat([item.weighted for item in sparse], lists)
     weights = lengths[weighted.astype(bool)].sum()
     if len(sample.weights) != weights:
-        yield "weights", f"{weights} of them", len(sample.weights)
+        yield "weights", f"{weights} weights", len(sample.weights)
 
 
 def _output_problems(
     sample: SampleRequest, outputs: Sequence[OutputSpec]
 ) -> Iterator[tuple[str, str, object]]:
-    specs = {each.name: each for each in outputs}
+    specs = {spec.name: spec for spec in outputs}
     for name in sorted({*sample.outputs, *specs}):
         spec, array = specs.get(name), sample.outputs.get(name)
         got = "nothing" if array is None else list(array.shape)
@@ -276,9 +278,9 @@ def _read_sample(opened: SafetensorsFile, number: int, outputs: Sequence[str]) -
     file = opened.file
     if not len(arrays["example_dense"]):
         raise refusal(file, f"{number}/example_dense", expected="at least one example", got="none")
-    found = {}
+    scores = {}
     for name in outputs:
         tensor = f"{number}/output/{name}"
         dims = len(opened.tensors[tensor].shape)
-        found[name] = np.array(opened.tensor(tensor, "F32", (None,) * max(dims, 1)))
-    return SampleRequest(num_examples=len(arrays["example_dense"]), outputs=found, **arrays)
+        scores[name] = np.array(opened.tensor(tensor, "F32", (None,) * max(dims, 1)))
+    return SampleRequest(num_examples=len(arrays["example_dense"]), outputs=scores, **arrays)

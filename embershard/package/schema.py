@@ -1,9 +1,9 @@
-"""What a model is asked with: its inputs, in order, and how each is given.
+"""The inputs of a model. For a request of N examples a client sends:
 
-client sends                 dense input           sparse input
-───────────────────────────  ────────────────────  ──────────────────────
-scope "example"  (N of it)   one float a example   one list of ids a example
-scope "request"  (1 of it)   one float             one list of ids
+scope       dense input   sparse input
+──────────  ────────────  ──────────────
+"example"   N floats      N lists of ids
+"request"   1 float       1 list of ids
 """
 
 import math
@@ -20,7 +20,7 @@ Scope: TypeAlias = Literal["request", "example"]
 Keep: TypeAlias = Literal["reject", "first", "last"]
 
 MAX_LENGTH: Final = (1 << 31) - 1
-"""Longest list of ids: lengths are int32 on the wire."""
+"""Limit on the ids of a list, since lengths are int32 on the wire."""
 
 
 @final
@@ -29,21 +29,20 @@ class DenseInput:
     """One float32 per example, or per request.
 
     Raises:
-        InputError: an empty or unprintable name, an unknown scope, a default that is no number,
-            not finite or not below 1e15, or transforms of another type.
+        InputError: the name is empty or unprintable, the scope is unknown, the default is not a
+            finite number below 1e15, or ``transforms`` has the wrong type.
     """
 
     name: str
 
     scope: Scope = "example"
-    """``example``: a value for each candidate. ``request``: one value for all of them."""
+    """``example``: a value for each candidate. ``request``: one value for all candidates."""
 
     default: float | None = None
-    """What a request without this input gets. None: such a request is refused."""
+    """Raw value for requests without this input. None: such requests are refused."""
 
     transforms: tuple[Transform, ...] = ()
-    """Applied to the raw value, the first one first, in training and in the served program. The
-    default is a raw value, too."""
+    """Functions of the raw value, applied in this order in training and in the served program."""
 
     def __post_init__(self) -> None:
         check_name("DenseInput", self.name)
@@ -70,29 +69,30 @@ class DenseInput:
 @final
 @dataclass(frozen=True, slots=True)
 class SparseInput:
-    """A list of 64-bit ids per example, or per request. Left out of a request, it is empty.
+    """A list of 64-bit ids per example, or per request. Requests without it have empty lists.
 
     Raises:
-        InputError: an empty or unprintable name, an unknown scope or keep, or ``max_ids``
-            outside 0 .. 2**31 - 1.
+        InputError: the name is empty or unprintable, the scope or ``keep`` is unknown, or
+            ``max_ids`` is outside 0 .. 2**31 - 1.
     """
 
     name: str
 
     scope: Scope = "example"
-    """``example``: a list for each candidate. ``request``: one list for all of them."""
+    """``example``: a list for each candidate. ``request``: one list for all candidates."""
 
     ids: IdMap | None = None
-    """None: the id is the row, for the rows of the table it is looked up in."""
+    """Maps ids to rows. None: the id is the row."""
 
     weighted: bool = False
-    """Whether each id comes with a float32 weight."""
+    """True if each id has a float32 weight."""
 
     max_ids: int = 0
-    """Most ids of one list that count. 0: no limit."""
+    """Limit on the ids of a list. 0: no limit."""
 
     keep: Keep = "reject"
-    """Of a longer list: its first ``max_ids`` ids, its last, or the list is refused."""
+    """What happens to a longer list: its ``first`` or ``last`` ``max_ids`` ids are kept, or the
+    request is refused (``reject``)."""
 
     def __post_init__(self) -> None:
         check_name("SparseInput", self.name)
@@ -110,7 +110,7 @@ class SparseInput:
 @final
 @dataclass(frozen=True, slots=True, init=False)
 class Schema:
-    """The inputs of a model: all dense ones, then all sparse ones.
+    """The inputs of a model: all dense inputs, then all sparse inputs.
 
     ::
 
@@ -126,7 +126,7 @@ class Schema:
         )
 
     Raises:
-        InputError: no inputs, two with one name, or one of the wrong kind.
+        InputError: there are no inputs, two have the same name, or one has the wrong type.
     """
 
     dense: tuple[DenseInput, ...]
@@ -144,24 +144,23 @@ class Schema:
             raise InputError("Schema: expected at least one input, got none")
         seen: set[str] = set()
         for kind, inputs in ((DenseInput, self.dense), (SparseInput, self.sparse)):
-            for each in inputs:
-                if not isinstance(each, kind):
-                    raise InputError(f"Schema: expected {kind.__name__}, got {each!r}")
-                if each.name in seen:
-                    raise InputError(f"Schema: expected distinct names, got {each.name!r} twice")
-                seen.add(each.name)
+            for item in inputs:
+                if not isinstance(item, kind):
+                    raise InputError(f"Schema: expected {kind.__name__}, got {item!r}")
+                if item.name in seen:
+                    raise InputError(f"Schema: expected distinct names, got {item.name!r} twice")
+                seen.add(item.name)
 
     def dense_names(self, scope: Scope | None = None) -> list[str]:
-        """Names of the dense inputs, in order; those of one scope where one is given."""
-        return [each.name for each in self.dense if scope in (None, each.scope)]
+        """Names of the dense inputs, in order. None: of both scopes."""
+        return [item.name for item in self.dense if scope in (None, item.scope)]
 
     def sparse_names(self, scope: Scope | None = None) -> list[str]:
-        """Names of the sparse inputs, in order; those of one scope where one is given."""
-        return [each.name for each in self.sparse if scope in (None, each.scope)]
+        """Names of the sparse inputs, in order. None: of both scopes."""
+        return [item.name for item in self.sparse if scope in (None, item.scope)]
 
 
 def check_name(what: str, name: str) -> None:
-    """Refuses a name that no manifest can hold."""
     if not isinstance(name, str):
         raise InputError(f"{what}: name: expected a string, got {name!r}")
     problem = name_problem(name)

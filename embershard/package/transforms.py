@@ -1,10 +1,12 @@
-"""Simple functions of one dense value, as a schema declares them. Clients and data hold raw values;
-training and the exported program apply the transforms before the model.
+"""Simple functions of a dense value, which a schema declares.
+
+Clients and data hold raw values. Training and the exported program apply the transforms before the
+model.
 
     Log1p()               log(1 + x)
     Clip(0.0, 5.0)        min(max(x, 0), 5)
     Standardize(3.0, 2.0) (x - 3) / 2
-    Bucketize([1.0, 9.0]) how many boundaries are at most x: 0.0, 1.0 or 2.0
+    Bucketize([1.0, 9.0]) number of boundaries that are at most x: 0.0, 1.0 or 2.0
 """
 
 import itertools
@@ -15,27 +17,26 @@ from typing import Final, TypeAlias, final
 from embershard.errors import InputError
 
 NUMBER_LIMIT: Final = 1e15
-"""Numbers of a schema are smaller than this, so that every reader writes them with the same
-digits."""
+"""Limit on the numbers of a schema. All readers write smaller numbers with the same digits."""
 
 SMALLEST_DEVIATION: Final = 1e-15
-"""A smaller deviation divides most values to infinity in float32."""
+"""In float32 a quotient by a smaller number is mostly infinite."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Log1p:
-    """``log(1 + x)``, for counts and prices. It has no finite result for values of -1 or less: put
-    a ``Clip`` before it if a client may send them."""
+    """``log(1 + x)``, for counts and prices. The result is not finite for values of -1 or less. Put
+    a ``Clip`` before it if clients may send them."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """The nearest value of ``low`` .. ``high``.
+    """``min(max(x, low), high)``.
 
     Raises:
-        InputError: a bound that is no finite number below 1e15, or ``low`` not below ``high``.
+        InputError: a bound is not a finite number below 1e15, or ``low`` is not below ``high``.
     """
 
     low: float
@@ -54,7 +55,7 @@ class Standardize:
     """``(x - mean) / deviation``.
 
     Raises:
-        InputError: a number that is not finite or not below 1e15, or a deviation below 1e-15.
+        InputError: a number is not finite or not below 1e15, or ``deviation`` is below 1e-15.
     """
 
     mean: float
@@ -65,8 +66,8 @@ class Standardize:
         _check_number("Standardize: deviation", self.deviation)
         if self.deviation < SMALLEST_DEVIATION:
             raise InputError(
-                f"Standardize: deviation: expected at least 1e-15, got {self.deviation!r}; leave "
-                "a column that is constant out"
+                f"Standardize: deviation: expected at least 1e-15, got {self.deviation!r}; drop a "
+                "column that is constant"
             )
 
 
@@ -76,8 +77,8 @@ class Bucketize:
     """The number of boundaries that are at most ``x``, as a float.
 
     Raises:
-        InputError: no boundaries, one that is no finite number below 1e15, or boundaries that do
-            not strictly increase.
+        InputError: there are no boundaries, one is not a finite number below 1e15, or they do not
+            strictly increase.
     """
 
     boundaries: tuple[float, ...]

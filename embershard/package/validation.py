@@ -1,5 +1,7 @@
-"""JSON as every reader reads it alike: UTF-8, no duplicate keys, finite numbers of 64 bits; and how
-pydantic's verdict on it becomes the refusal of a package."""
+"""Parses JSON strictly, so that all readers agree on it, and turns pydantic's errors into ours.
+
+Files are UTF-8, without duplicate keys, and numbers are finite and fit into 64 bits.
+"""
 
 from __future__ import annotations
 
@@ -25,32 +27,27 @@ _SHOWN = 120
 
 
 def refusal(file: str, field: str, *, expected: object, got: object) -> PackageError:
-    """The error to raise for ``field`` of ``file``, a path inside the package. ``expected`` and
-    ``got`` are shown as they are when they are strings and as ``repr`` otherwise; long ones are
-    cut."""
+    """The error to raise for a field of a file of a package. ``expected`` and ``got`` are strings,
+    or values that appear as their ``repr``. Long ones are cut."""
     return PackageError(f"{file}: {field}: expected {shown(expected)}, got {shown(got)}")
 
 
 def shown(value: object) -> str:
-    """A value in a message, cut after 120 characters."""
+    """A value for a message, cut after 120 characters."""
     text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 
 BYTES_MAX = 64 << 20
-"""Largest JSON file of a package."""
-
 DEPTH_MAX = 32
-"""Arrays and objects inside one another."""
-
-# Strings, to skip theirs. Possessive, and content with a string that never ends: no character is
-# looked at twice, and nothing is kept to come back to.
+# Matches brackets, and whole strings to skip brackets in them. Possessive quantifiers and the
+# optional closing quote make the search linear in the size of any text.
 _BRACKETS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
 
 
 def parse_json(data: bytes, file: str) -> Any:
-    """Parses one JSON file of a package, in time and memory that grow as its size does. ``file``:
-    its path in the package, for refusals."""
+    """Parse a JSON file of a package, in time and memory linear in its size. ``file``: path inside
+    the package, for error messages."""
     if len(data) > BYTES_MAX:
         raise refusal(file, "json", expected=f"at most {BYTES_MAX} bytes", got=f"{len(data)}")
     try:
@@ -72,7 +69,7 @@ def parse_json(data: bytes, file: str) -> Any:
         return value
 
     def integer(digits: str) -> int:
-        # 20 characters hold every number of 64 bits; Python refuses to parse very long ones.
+        # Numbers of 64 bits have at most 20 characters. int() refuses very long texts.
         if len(digits) > 20 or not -(1 << 63) <= int(digits) < 1 << 64:
             raise refusal(file, "json", expected="integers of 64 bits", got=digits)
         return int(digits)
@@ -96,7 +93,7 @@ def parse_json(data: bytes, file: str) -> Any:
     except json.JSONDecodeError as error:
         got = f"{error.msg} at line {error.lineno}, column {error.colno}"
         raise refusal(file, "json", expected="JSON", got=got) from None
-    if "\\u" in text:  # Nothing else can spell half a pair: a file in UTF-8 holds none.
+    if "\\u" in text:  # Only such an escape can be half of a surrogate pair.
         try:
             canonical_json(document)
         except UnicodeEncodeError:
@@ -105,7 +102,7 @@ def parse_json(data: bytes, file: str) -> Any:
 
 
 def canonical_json(document: Any) -> bytes:
-    """The one spelling that digests are taken of: sorted keys, no spaces, UTF-8."""
+    """The form of JSON for digests: sorted keys, no spaces, UTF-8."""
     text = json.dumps(
         document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
@@ -113,7 +110,7 @@ def canonical_json(document: Any) -> bytes:
 
 
 def _check_depth(text: str, file: str) -> None:
-    """Refuses deep documents before the parser recurses into them."""
+    """Refuse deep documents before the parser recurses into them."""
     depth = 0
     for token in _BRACKETS.finditer(text):
         match token[0][0]:
@@ -152,9 +149,9 @@ _WITH_BOUND = {
 
 
 def parse_model(model: type[Model], data: bytes, file: str) -> tuple[Model, Any]:
-    """Parses a JSON file of a package and checks each field by itself; returns the model and the
-    JSON values it was made of. `PackageError`: the first thing that is wrong: "manifest.json:
-    inputs.3.ids.rows: expected at least 1, got 0"."""
+    """Parse a JSON file of a package, check each field by itself, and return the model and its JSON
+    values. `PackageError`: the first error, such as "manifest.json: inputs.3.ids.rows: expected at
+    least 1, got 0"."""
     document = parse_json(data, file)
     _check_keys(model, document, file)
     try:
@@ -166,10 +163,10 @@ def parse_model(model: type[Model], data: bytes, file: str) -> tuple[Model, Any]
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(Field,))
 class InputErrorMeta(type(BaseModel)):  # type: ignore[misc]  # pydantic's metaclass is private.
-    """Metaclass of models that users build by hand.
+    """Metaclass of models that users create in Python.
 
-    A wrong argument raises an `InputError` with the field's description. Parsing a file does not
-    call the class, so its errors stay as they are.
+    A wrong argument raises `InputError` with the field's description. Parsing a file does not call
+    the class, and therefore raises `PackageError`.
     """
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
@@ -189,7 +186,7 @@ class InputErrorMeta(type(BaseModel)):  # type: ignore[misc]  # pydantic's metac
 
 
 def _check_keys(model: type[BaseModel], document: Any, file: str) -> None:
-    """Refuses missing keys, before pydantic keeps one copy of the document for each."""
+    """Refuse missing keys first, since pydantic keeps a copy of the document for each of them."""
     if not isinstance(document, dict):
         raise refusal(file, "json", expected="an object", got=document)
     if issubclass(model, RootModel):
@@ -226,17 +223,17 @@ def _refusal_of(error: ErrorDetails, document: Any, file: str) -> PackageError:
 
 def _locate(location: tuple[int | str, ...], document: Any) -> list[str]:
     """The path of a field, without the steps that pydantic adds for unions and for keys."""
-    path, here = [], document
+    path, value = [], document
     for step in location:
         if step == "[key]":
             continue
-        if isinstance(here, dict) and step not in here and step == here.get("kind"):
+        if isinstance(value, dict) and step not in value and step == value.get("kind"):
             continue
         path.append(str(step))
-        if isinstance(here, dict) and isinstance(step, str):
-            here = here.get(step)
-        elif isinstance(here, list) and isinstance(step, int) and step < len(here):
-            here = here[step]
+        if isinstance(value, dict) and isinstance(step, str):
+            value = value.get(step)
+        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
+            value = value[step]
         else:
-            here = None
+            value = None
     return path

@@ -1,10 +1,9 @@
-"""Writes a package beside its place and moves it there whole.
+"""Writes a package into a hidden folder, and then renames it atomically.
 
-    <repository>/<model>/.<version>.<random>.partial/    written here, then synced to disk,
-    <repository>/<model>/<version>/                      then renamed: there, or not
+    <repository>/<model>/.<version>.<random>.partial/    1. written and flushed to disk here
+    <repository>/<model>/<version>/                      2. renamed
 
-A process that dies leaves at most the hidden folder, which nothing reads and which may be
-deleted.
+A process that dies may leave the hidden folder. Nothing reads it, and it may be deleted.
 """
 
 import math
@@ -21,6 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embershard.errors import InputError
+from embershard.package.files import (
+    HashedStream,
+    exchange,
+    link_or_copy,
+    room_error,
+    room_needed,
+    seal,
+    sync,
+    sync_tree,
+)
 from embershard.package.id_maps import Vocabulary
 from embershard.package.manifest import (
     CHUNK_ALIGN,
@@ -45,16 +54,6 @@ from embershard.package.safetensors_file import (
     vocabulary_tensors,
 )
 from embershard.package.samples import SampleRequest, sample_tensors
-from embershard.package.sealing import (
-    HashedStream,
-    exchange,
-    link_or_copy,
-    room_error,
-    room_needed,
-    seal,
-    sync,
-    sync_tree,
-)
 
 SAMPLES: Final = "samples.safetensors"
 
@@ -62,7 +61,7 @@ SAMPLES: Final = "samples.safetensors"
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackageContents:
-    """What a manifest says beyond the files that a `PackageWriter` has written."""
+    """The values of a manifest, without the list of files, which `PackageWriter` knows."""
 
     model: str
     version: int
@@ -70,30 +69,28 @@ class PackageContents:
     inputs: Sequence[InputSpec]
     outputs: Sequence[OutputSpec]
     tables: Sequence[TableSpec]
-    """As `PackageWriter.write_table` returned them, with their errors filled in."""
+    """Results of `PackageWriter.write_table`, with `TableSpec.with_error`."""
 
     programs: Sequence[ProgramSpec]
+
     plans: Sequence[str]
-    """Names of the plans written; the first is the default."""
+    """Names of the plans. The first is the default."""
 
     limits: Limits
 
 
 @final
 class PackageWriter:
-    """A package being written. Use it in a ``with`` statement.
-
-    Left without `publish`, or by an exception, it removes what it wrote.
+    """Writes a package. Use it in a ``with`` statement, which removes an unpublished package.
 
     Args:
-        out: where the package goes: ``<repository>/<model>/<version>``. Folders above it are
-            made.
-        chunk_bytes_max: largest chunk of a table, in bytes, at most 1 GiB.
-        replace: whether it takes the place of the package at ``out``, whose lock the caller holds.
+        out: folder of the package, ``<repository>/<model>/<version>``. Its parents are created.
+        chunk_bytes_max: size limit of a table's chunks, at most 1 GiB.
+        replace: replace the package at ``out``. The caller holds that folder's lock.
 
     Raises:
-        InputError: there is something at ``out``, without ``replace``: versions are immutable. Also
-            if the disk is full, here and anywhere in the ``with`` statement.
+        InputError: ``out`` exists and ``replace`` is False, since versions are immutable. The
+            ``with`` statement also raises it if the disk is full.
     """
 
     def __init__(
@@ -110,14 +107,15 @@ class PackageWriter:
             self._folder = Path(
                 tempfile.mkdtemp(prefix=prefix, suffix=".partial", dir=self._out.parent)
             )
-        # mkdtemp's 0700 would hide the package from a server's user.
+        # A server may run as another user, who could not read mkdtemp's mode 0700.
         self._folder.chmod(self._out.stat().st_mode & 0o7777 if replace else 0o755)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if not self._published or self._replace:  # What was not finished, or the old package.
+        # After a replacement, this is the folder of the old package.
+        if not self._published or self._replace:
             shutil.rmtree(self._folder)
         if isinstance(error, OSError):
             if full := room_error(self._out, error):
@@ -126,30 +124,28 @@ class PackageWriter:
                 error.filename = str(self._out)
 
     def path(self, file: str) -> Path:
-        """Where ``file``, a path inside the package, lies until the package is published."""
+        """Path of a file of the package until the package is published."""
         return self._folder / file
 
     def files(self) -> dict[str, FileSpec]:
-        """Size and digest of each file written, by its path inside the package."""
+        """Size and digest of each written file, by its path inside the package."""
         return dict(sorted(self._files.items(), key=lambda item: item[0].split("/")))
 
     @contextmanager
     def open_file(self, file: str) -> Iterator[HashedStream]:
-        """Opens ``file``, a path inside the package, to write it in the block. `InputError`: it has
-        been written before, or is no path that a package may hold."""
+        """Open a file of the package to write it in the block. `InputError`: it has been written
+        before, or its path is invalid."""
         with self._new_path(file).open("xb") as stream:
             hashed = HashedStream(stream)
             yield hashed
         self._files[file] = hashed.spec()
 
     def add_file(self, file: str, data: bytes) -> None:
-        """Writes ``data`` to ``file``, a path inside the package."""
         with self.open_file(file) as stream:
             stream.write(data)
 
     def link_file(self, file: str, source: Path, spec: FileSpec) -> None:
-        """Gives the file ``source`` a second name inside the package. ``spec``: its size and
-        digest."""
+        """Link a file of another package into this one. ``spec``: its size and digest."""
         link_or_copy(source, self._new_path(file))
         self._files[file] = spec
 
@@ -158,7 +154,7 @@ class PackageWriter:
             raise InputError(f"file: expected {PATTERN_WORDS[FILE_PATTERN]}, got {file!r}")
         path = self.path(file)
         if path.exists():
-            raise InputError(f"{file}: expected to be written once")
+            raise InputError(f"{file}: expected a file that is written once, got it twice")
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
@@ -168,17 +164,16 @@ class PackageWriter:
                 stream.write(block)
 
     def add_vocabulary(self, file: str, vocabulary: Vocabulary) -> str:
-        """Writes a vocabulary to ids/``file`` and returns that path."""
+        """Write a vocabulary to ids/``file``, and return that path."""
         self._add_tensors(path := f"ids/{file}", vocabulary_tensors(vocabulary))
         return path
 
     def add_plan(self, plan: Plan) -> str:
-        """Writes plans/<name>.json and returns that path."""
+        """Write plans/<name>.json, and return that path."""
         self.add_file(file := f"plans/{plan.name}.json", plan_json(plan))
         return file
 
     def add_samples(self, samples: Sequence[SampleRequest]) -> None:
-        """Writes samples.safetensors."""
         self._add_tensors(SAMPLES, sample_tensors(samples))
 
     def write_table(
@@ -189,22 +184,18 @@ class PackageWriter:
         *,
         rows: int,
     ) -> TableSpec:
-        """Writes a table as its rows come, into as many chunks as they fill.
+        """Write a table in chunks, without holding all of its rows in memory.
 
         Args:
-            name: of the table.
-            row_format: how its rows are stored.
-            row_batches: uint8 ``[any, row_bytes]`` each; row 0 of the first is row 0.
-            rows: number of rows in all batches. Each chunk begins with a header that says how many
-                it holds.
+            row_batches: the rows in order, each batch uint8 ``[any, row_bytes]``.
+            rows: number of rows of all batches together.
 
         Returns:
-            What the manifest says of the table, with errors of 0: see
-            `TableSpec.with_error`.
+            The manifest's spec of the table, with errors of 0; see `TableSpec.with_error`.
 
         Raises:
-            InputError: a name that no table may have, a batch of another dtype or width, another
-                number of rows than ``rows``, or no rows at all.
+            InputError: the name is invalid, a batch has another dtype or width, or there are no
+                rows or not ``rows`` rows.
         """
         if not re.fullmatch(NAME_PATTERN, name):
             raise InputError(f"table: expected {PATTERN_WORDS[NAME_PATTERN]}, got {name!r}")
@@ -212,8 +203,8 @@ class PackageWriter:
             raise InputError(f"table {name}: expected at least one row, got none")
         row_bytes = row_format.row_bytes
         unit = CHUNK_ALIGN // math.gcd(CHUNK_ALIGN, row_bytes)  # Rows that fill whole pages.
-        most = max(1, self._chunk_bytes_max // (unit * row_bytes)) * unit
-        rows_per_chunk = min(most, -(-rows // unit) * unit)
+        rows_max = max(1, self._chunk_bytes_max // (unit * row_bytes)) * unit
+        rows_per_chunk = min(rows_max, -(-rows // unit) * unit)
         parts = _split_at_chunks(name, row_bytes, row_batches, rows_per_chunk, rows=rows)
         chunks: list[str] = []
         for start in range(0, rows, rows_per_chunk):
@@ -226,7 +217,7 @@ class PackageWriter:
                     part = next(parts)
                     stream.write(np.ascontiguousarray(part).data)
                     left -= len(part)
-        for _ in parts:  # Batches without rows may be left. Any other one is refused.
+        for _ in parts:  # The generator raises an error if there are more rows.
             pass
         return TableSpec(
             name=name,
@@ -241,28 +232,25 @@ class PackageWriter:
         )
 
     def publish(self, contents: PackageContents) -> Path:
-        """Writes the manifest, verifies the package, syncs it to disk and moves it into place.
-
-        Returns:
-            ``out``.
+        """Write the manifest, verify the package, flush it to disk and rename it to ``out``.
 
         Raises:
             PackageError: the contents and the files contradict one another.
-            InputError: something has appeared at ``out``.
+            InputError: another process has created ``out``.
         """
         return self.publish_document(self._document(contents))
 
     def publish_document(self, document: Mapping[str, Any]) -> Path:
-        """Does the same for the values of a manifest, whose ``files`` lists every file written."""
+        """`publish` with the JSON values of a manifest, whose ``files`` lists all written files."""
         seal(self._folder, document)
-        # The manifest has the digests of what was written.
+        # The digests were computed while the files were written.
         verify_package(self._folder, hashes=False)
         sync_tree(self._folder)
         self._check_free()
         try:
             (exchange if self._replace else Path.rename)(self._folder, self._out)
         except OSError as error:
-            self._check_free()  # Another writer was faster.
+            self._check_free()  # If another writer was faster, this error is clearer.
             raise error
         if not self._replace:
             self._folder = self._out
@@ -272,11 +260,13 @@ class PackageWriter:
 
     def _check_free(self) -> None:
         if not self._replace and (self._out.exists() or self._out.is_symlink()):
-            raise InputError(f"{self._out}: expected no such version yet; versions are immutable")
+            raise InputError(
+                f"{self._out}: expected a new version, got one that exists; versions are immutable"
+            )
 
     def _document(self, contents: PackageContents) -> dict[str, Any]:
-        inputs = [each.model_dump() for each in contents.inputs]
-        outputs = [each.model_dump() for each in contents.outputs]
+        inputs = [spec.model_dump() for spec in contents.inputs]
+        outputs = [output.model_dump() for output in contents.outputs]
         return {
             "format_version": FORMAT_VERSION,
             "model": contents.model,
@@ -285,8 +275,8 @@ class PackageWriter:
             "schema": fingerprint_of(inputs, outputs),
             "inputs": inputs,
             "outputs": outputs,
-            "tables": [each.model_dump() for each in contents.tables],
-            "programs": [each.model_dump() for each in contents.programs],
+            "tables": [table.model_dump() for table in contents.tables],
+            "programs": [program.model_dump() for program in contents.programs],
             "plans": list(contents.plans),
             "default_plan": contents.plans[0],
             "limits": contents.limits.model_dump(),
@@ -303,8 +293,8 @@ def _split_at_chunks(
     *,
     rows: int,
 ) -> Iterator[NDArray[np.uint8]]:
-    """Yields the batches' rows, cut where a chunk ends. `InputError`: there are not ``rows`` rows,
-    or a batch has another dtype or width."""
+    """Yield the batches' rows, cut at the ends of chunks. `InputError`: there are not ``rows``
+    rows, or a batch has another dtype or width."""
     done = 0
     for batch in batches:
         if batch.dtype != np.uint8 or batch.ndim != 2 or batch.shape[1] != row_bytes:
@@ -317,7 +307,7 @@ def _split_at_chunks(
                 f"table {name}: expected {rows} rows, got at least {done + len(batch)}"
             )
         while len(batch):
-            left = rows_per_chunk - done % rows_per_chunk  # In this chunk.
+            left = rows_per_chunk - done % rows_per_chunk  # Free rows of the current chunk.
             part, batch = batch[:left], batch[left:]
             yield part
             done += len(part)

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
 
 from embershard.errors import InputError, PackageError
+from embershard.package.files import replace_file
 from embershard.package.manifest_inputs import Part
 from embershard.package.row_format import RowFormat, WeightType
-from embershard.package.sealing import replace_file
 from embershard.package.validation import parse_model
 from embershard.sharding.shard_memory import FLOAT_BYTES, ID_BYTES
 

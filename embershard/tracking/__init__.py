@@ -1,4 +1,4 @@
-"""Scalars of training runs in TensorBoard and MLflow, and packages in MLflow's registry."""
+"""Logs training runs to TensorBoard and MLflow, and registers packages in MLflow."""
 
 from embershard.tracking.mlflow import register_package, set_aliases
 

@@ -1,4 +1,4 @@
-"""Runs and registered models in MLflow. Its package is imported when a server or store is used."""
+"""Runs and registered models in MLflow. The package mlflow is imported on first use."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from embershard.errors import ConfigError, NotFoundError, UnavailableError
 from embershard.tracking.thread import Point
 
 RUN_FILE: Final = ".mlflow"
-"""File of a folder of checkpoints with the id of its MLflow run."""
+"""File in the folder of checkpoints that holds the id of their MLflow run."""
 
 VERSION_TAG: Final = "embershard.version"
-"""Tag of a registered version: the version's number in our repository."""
+"""Tag of a registered version with the version's number in our repository."""
 
 BATCH_METRICS_MAX: Final = 1000
 BATCH_PARAMS_MAX: Final = 100
@@ -22,8 +22,10 @@ BATCH_PARAMS_MAX: Final = 100
 
 
 class MlflowRun:
-    """A run of MLflow, whose id ``folder`` keeps. ``resumed``: go on with the folder's run; a new
-    run logs the first 100 of ``params``."""
+    """An MLflow run. Its id is kept in ``folder``, the folder of checkpoints.
+
+    If ``resumed``, it continues the folder's run. A new run logs the first 100 of ``params``.
+    """
 
     def __init__(
         self,
@@ -48,7 +50,6 @@ class MlflowRun:
         self._client.log_batch(self._run_id, params=entries[:BATCH_PARAMS_MAX])
 
     def log(self, points: Sequence[Point]) -> None:
-        """Log the points as metrics."""
         from mlflow.entities import Metric
 
         metrics = [
@@ -61,16 +62,17 @@ class MlflowRun:
             self._client.log_batch(self._run_id, metrics=batch)
 
     def close(self, *, finished: bool) -> None:
-        """End the run: FINISHED, or KILLED if it may be resumed."""
+        """End the run as FINISHED, or as KILLED if it may be resumed."""
         self._client.set_terminated(self._run_id, "FINISHED" if finished else "KILLED")
 
 
 def register_package(uri: str, package: Path, *, checkpoints: Path) -> str:
-    """Log a package as an artifact of the run of ``checkpoints``, and register it as a version of
-    its model. If the folder has no MLflow run, a new one is made.
+    """Log a package as an artifact of an MLflow run, and register it as a version of its model.
 
     Args:
         package: ``<repository>/<model>/<version>``.
+        checkpoints: folder of the checkpoints that the package came from. Their MLflow run gets
+            the artifact. A new run is created if they have none.
 
     Returns:
         Version number in MLflow's registry.
@@ -97,14 +99,16 @@ def register_package(uri: str, package: Path, *, checkpoints: Path) -> str:
 
 
 def set_aliases(uri: str, model: str, labels: Mapping[str, int]) -> None:
-    """Make labels of a model's versions the aliases of their registered versions. Raises
-    NotFoundError if a version is not registered, and as ``register_package``.
+    """Set MLflow's aliases of a model's registered versions. ``labels``: version in our repository
+    by alias. 0 deletes the alias.
 
-    ``labels``: version in our repository by label; 0: no version has the label any more.
+    Raises:
+        NotFoundError: a version is not registered.
+        ConfigError, UnavailableError: as ``register_package``.
     """
     with _errors_named(uri):
         client = _client(uri)
-        numbers = {  # The latest registration of a version counts: the search returns it first.
+        numbers = {  # The search returns the newest registration first, and the newest wins.
             entry.tags.get(VERSION_TAG): entry.version
             for entry in reversed(client.search_model_versions(f"name='{model}'"))
         }
@@ -115,8 +119,8 @@ def set_aliases(uri: str, model: str, labels: Mapping[str, int]) -> None:
                 client.set_registered_model_alias(model, label, numbers[str(version)])
             else:
                 raise NotFoundError(
-                    f"MLflow at {uri}: model {model!r}: expected a registered version of package "
-                    f"{version}, got none; register it with `embershard export --mlflow`"
+                    f"MLflow at {uri}: model {model!r}: expected package version {version} to be "
+                    "registered, got none; register it with `embershard export --mlflow`"
                 )
 
 
@@ -125,7 +129,7 @@ def _client(uri: str) -> Any:
         from mlflow import MlflowClient
     except ImportError as error:
         raise ConfigError(
-            f"MLflow at {uri}: expected the package mlflow, got none: "
+            f"MLflow at {uri}: expected the package mlflow to be installed, got none; run "
             "pip install 'embershard[mlflow]'"
         ) from error
     return MlflowClient(tracking_uri=uri, registry_uri=uri)
@@ -137,11 +141,11 @@ def _errors_named(uri: str) -> Iterator[None]:
         yield
     except (ConfigError, NotFoundError):
         raise
-    except Exception as error:  # MLflow raises errors of stores and of HTTP as they are.
+    except Exception as error:  # MLflow does not wrap the errors of stores and of HTTP.
         raise UnavailableError(f"MLflow at {uri}: {error}") from error
 
 
 def _new_run(client: Any, experiment: str, name: str) -> str:
-    known = client.get_experiment_by_name(experiment)
-    number = client.create_experiment(experiment) if known is None else known.experiment_id
+    existing = client.get_experiment_by_name(experiment)
+    number = client.create_experiment(experiment) if existing is None else existing.experiment_id
     return str(client.create_run(number, run_name=name).info.run_id)

@@ -1,4 +1,4 @@
-"""Event files for TensorBoard, whose package is imported when a file is opened."""
+"""Event files for TensorBoard. Its package is imported when a file is opened."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,7 +7,10 @@ from embershard.tracking.thread import Point
 
 
 class TensorBoardFolder:
-    """Writes scalars as event files. TensorBoard hides older points after ``first_step``."""
+    """Writes scalars as event files.
+
+    TensorBoard hides points of earlier runs whose step is larger than ``first_step``.
+    """
 
     def __init__(self, folder: Path, first_step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -15,12 +18,10 @@ class TensorBoardFolder:
         self._writer = SummaryWriter(str(folder), purge_step=first_step + 1)
 
     def log(self, points: Sequence[Point]) -> None:
-        """Write the points to disk."""
         for step, unix_seconds, scalars in points:
             for name, value in scalars.items():
                 self._writer.add_scalar(name, value, step, unix_seconds)
         self._writer.flush()
 
     def close(self, *, finished: bool) -> None:
-        """Close the event file."""
         self._writer.close()

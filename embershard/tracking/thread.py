@@ -1,4 +1,4 @@
-"""``TrackerThread``: logs on a thread, so that no step waits for a disk or a server."""
+"""Logs on a thread of its own, so that no training step waits for a disk or a server."""
 
 import logging
 import queue
@@ -14,46 +14,43 @@ CLOSE_SECONDS: Final = 30.0
 
 
 class Point(NamedTuple):
-    """Scalars of one step."""
-
     step: int
     unix_seconds: float
     scalars: Mapping[str, float]
 
 
 class Tracker(Protocol):
-    """Keeps scalars. Each method may raise any exception; see ``TrackerThread`` for arguments."""
+    """A destination for scalars. Its methods may raise any exception. See ``TrackerThread``."""
 
     def log(self, points: Sequence[Point]) -> None: ...
     def close(self, *, finished: bool) -> None: ...
 
 
 class TrackerThread:
-    """Logs to a tracker. If the tracker fails, one warning says so and training goes on.
+    """Logs to a tracker. If the tracker fails, one warning says so and training continues.
 
     Args:
         name: name of the tracker, for the warning.
-        connect: makes the tracker; called on the thread.
+        connect: makes the tracker. It is called on the thread.
     """
 
     def __init__(self, name: str, connect: Callable[[], Tracker]) -> None:
         self._name, self._connect = name, connect
         self._points = queue.Queue[Point | None]()
         self._finished = self._has_failed = False
-        # A daemon, since the process must not wait for a server that does not answer.
+        # A daemon thread, so that the process can end while a server does not answer.
         self._thread = threading.Thread(target=self._run, name=f"track {name}", daemon=True)
         self._thread.start()
 
     def log(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Queue the scalars of a step."""
         if self._points.qsize() >= QUEUED_POINTS_MAX:
             self._fail(f"{QUEUED_POINTS_MAX:,} steps wait to be logged")
         if not self._has_failed:
             self._points.put(Point(step, time.time(), scalars))
 
     def close(self, *, finished: bool, timeout_seconds: float = CLOSE_SECONDS) -> None:
-        """Wait until all points are logged, at most ``timeout_seconds``. ``finished``: the run has
-        its result."""
+        """Wait at most ``timeout_seconds`` until all points are logged. ``finished``: True if
+        training reached its end, False if it may be resumed."""
         self._finished = finished
         self._points.put(None)
         self._thread.join(timeout_seconds)
@@ -70,7 +67,7 @@ class TrackerThread:
                     points.append(self._points.get())
                 tracker.log([point for point in points if point is not None])
             tracker.close(finished=self._finished)
-        except Exception as error:  # Training goes on, whatever a tracker raises.
+        except Exception as error:  # A tracker may raise anything, and training continues.
             self._fail(str(error))
 
     def _fail(self, reason: str) -> None:

@@ -27,10 +27,10 @@ from torch import nn
 
 from embershard.errors import DataError, InputError, PackageError
 from embershard.models import build_model
+from embershard.package.files import sync, sync_tree
 from embershard.package.input_specs import schema_from_json, schema_to_json
 from embershard.package.samples import SampleRequest, read_samples, write_samples
 from embershard.package.schema import Schema
-from embershard.package.sealing import sync, sync_tree
 from embershard.package.validation import parse_model
 from embershard.sections import Section
 from embershard.sharding.block_files import (

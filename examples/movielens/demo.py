@@ -121,14 +121,14 @@ def _select_examples(
         item.name: request.sparse[item.name].take(examples)
         if item.scope == "example"
         else request.sparse[item.name]
-        for item in movielens.schema.sparse
+        for item in movielens.dataset.schema.sparse
     }
     return ClientRequest(request.dense[examples], sparse, request.positions[examples])
 
 
 def _request_text(movielens: MovieLens, request: ClientRequest) -> str:
     """Format a request for `embershard predict`, with one line for each input."""
-    schema, text_of = movielens.schema, _texts(movielens)
+    schema, text_of = movielens.dataset.schema, _texts(movielens)
     dense: dict[str, object] = {}
     for place, number in enumerate(schema.dense):
         values = [round(value, 4) for value in request.dense[:, place].tolist()]

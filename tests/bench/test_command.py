@@ -103,12 +103,12 @@ def test_a_bench_measures_the_version_or_label_that_is_given(capsys, flags, name
     {
         "both": (
             ("--version", "8", "--label", "canary"),
-            "expected a version or a label, got version 8 and label 'canary'",
+            "expected a version or a label, not both, got version 8 and label 'canary'",
         ),
         "negative": (("--version", "-1"), "version: expected 0.."),
         "torchrec": (
             ("--label", "canary", "--protocol", "torchrec"),
-            "expected no version or label with protocol 'torchrec', whose requests name none",
+            "expected no version or label with protocol 'torchrec', whose requests cannot name",
         ),
     },
 )
@@ -295,6 +295,6 @@ def test_the_real_server_knows_every_id_of_its_package(capsys):
 def test_the_real_server_does_not_list_a_vocabulary(capsys):
     with Server(GOLDEN, options=ServerOptions(port=0, threads=1)) as server:
         assert bench(server, "--requests", "10") == 1
-        assert "feature 'user': the server does not say" in capsys.readouterr().err
+        assert "feature 'user': expected to learn its ids" in capsys.readouterr().err
         assert bench(server, "--requests", "10", "--id-range", "user=0..9") == 0
     assert "feature 'user': 8 ids of the first 8 requests are unknown" in capsys.readouterr().out

@@ -64,13 +64,13 @@ def test_the_package_lists_its_vocabularies_and_knows_its_rows():
 def test_ids_that_nobody_knows_are_refused():
     model, _ = golden_model()
     with pytest.raises(
-        InputError, match=r"the server does not say .* --package PATH .* --id-range"
+        InputError, match=r"feature 'user': expected .* --package PATH .* --id-range"
     ):
         find_id_sources(model, ranges={})
 
 
 def test_a_package_of_another_schema_is_refused():
-    with pytest.raises(InputError, match="expected the schema 0000000000000abc that the server"):
+    with pytest.raises(InputError, match="expected the server's schema 0000000000000abc"):
         find_id_sources(served_model(described()), ranges={}, package=Path(GOLDEN))
 
 

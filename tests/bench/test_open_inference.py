@@ -107,11 +107,11 @@ def test_what_a_model_does_not_have_is_not_sent():
         ),
         "streams": (
             {"protocol": "oip", "streams": 1},
-            "streams: expected none with protocol 'oip'",
+            "streams: expected 0 with protocol 'oip', got 1",
         ),
         "streams-of-torchrec": (
             {"protocol": "torchrec", "streams": 1},
-            "streams: expected none with protocol 'torchrec'",
+            "streams: expected 0 with protocol 'torchrec', got 1",
         ),
     },
 )

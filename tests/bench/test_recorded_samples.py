@@ -97,8 +97,8 @@ def test_requests_that_were_refused_are_left_out(tmp_path):
 @cases(
     ("calls", "schema", "words"),
     {
-        "none": ([], SCHEMA, "expected requests that were answered, got none"),
-        "refused": ([call(b"", 1, code=3)], SCHEMA, "that were answered, got none"),
+        "none": ([], SCHEMA, "expected answered requests, got none"),
+        "refused": ([call(b"", 1, code=3)], SCHEMA, "expected answered requests, got none"),
         "schema": ([], 1, "got 0000000000000001"),
         "no-message": ([call(b"\xff", 1)], SCHEMA, "record 1: expected a request"),
         "lengths": (
@@ -109,7 +109,7 @@ def test_requests_that_were_refused_are_left_out(tmp_path):
                 )
             ],
             SCHEMA,
-            "record 1: expected a request of the package: .*lengths",
+            "record 1: expected a request that fits the package, got .*lengths",
         ),
     },
 )

@@ -48,7 +48,7 @@ def test_a_server_receives_the_recorded_bytes_in_turn(tmp_path, capsys):
     assert fake.requests[4:] == [REQUESTS[number % 4] for number in range(10)]
     out = capsys.readouterr().out
     assert f"requests   4 recorded requests, sent in turn, from {tmp_path / 'calls'}" in out
-    assert "recorded from ranker 7, 100 % of its calls, 4 answered well" in out
+    assert "recorded from ranker 7, 100 % of its calls, 4 answered OK" in out
     assert "answers    4 compared with the recorded ones, none differs by more than 1e-05" in out
 
 
@@ -88,7 +88,7 @@ def test_one_recorded_time_is_no_rate(tmp_path, capsys):
     path = write_recording(tmp_path / "calls", [call(b"\x20\x01", 5)] * 2)
     with fake_predictor(scores()) as fake:
         assert bench(fake, path, "--rate", "recorded") == 1
-    assert "expected requests recorded at different times" in capsys.readouterr().err
+    assert "expected requests that were recorded at different times" in capsys.readouterr().err
 
 
 def checked(tmp_path, responses, answers):
@@ -173,7 +173,7 @@ def test_a_torn_tail_is_noted(tmp_path, capsys):
     with fake_predictor(scores()) as fake:
         assert bench(fake, path, "--requests", "1") == 0
     words = " ".join(capsys.readouterr().out.split())  # Notes are folded.
-    assert "the last 8 bytes are no whole record, left out" in words
+    assert "the last 8 bytes are an incomplete record" in words
 
 
 def test_another_schema_is_refused_with_both(tmp_path, capsys):
@@ -181,10 +181,7 @@ def test_another_schema_is_refused_with_both(tmp_path, capsys):
     with fake_predictor(scores()) as fake:
         assert bench(fake, path) == 1
         assert fake.requests == []
-    message = (
-        "recorded from ranker 7 with schema 0000000000000def; expected that schema at the target, "
-        "got 0000000000000abc of ranker 7"
-    )
+    message = "schema 0000000000000def of ranker 7, got 0000000000000abc of ranker 7"
     assert message in capsys.readouterr().err
 
 
@@ -213,7 +210,7 @@ def test_a_recording_without_calls_is_refused(tmp_path):
 
 
 def test_a_record_that_holds_no_request_is_refused(tmp_path):
-    with pytest.raises(InputError, match="record 1 holds no request and answer"):
+    with pytest.raises(InputError, match="record 1: expected a request and its answer"):
         read_replay(write_recording(tmp_path / "calls", [call(b"\xff\xff", 1)]))
 
 

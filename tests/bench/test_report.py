@@ -86,7 +86,7 @@ def test_a_search_without_a_run_that_held_says_so():
 def test_a_search_that_was_stopped_says_so():
     stopped = replace(REPORT, lost="gone", interrupted_seconds=12.34)
     table = report_table(stopped)
-    assert "note       interrupted after 12.3 s: this is what was measured until then\n" in table
+    assert "note       interrupted after 12.3 s: the figures are from the time before\n" in table
     assert "note       the server does not answer any more\n" in table
     assert report_json(stopped)["server_lost"] == "gone"
 
@@ -189,11 +189,11 @@ def test_a_quiet_run_has_no_limits_of_the_tool():
 @cases(
     ("change", "words"),
     {
-        "no-call": ({"lag": LATE}, "left 5.00 ms or more after"),
-        "no-call-why": ({"lag": LATE}, "as many were unanswered as the tool may have in flight"),
-        "late": ({"lag": LATE, "own_lag": LATE}, "counts: the tool was late, on a busy machine"),
+        "no-call": ({"lag": LATE}, "sent 5.00 ms or more after"),
+        "no-call-why": ({"lag": LATE}, "the tool may have at most 4096 unanswered requests"),
+        "late": ({"lag": LATE, "own_lag": LATE}, "includes: the tool was late: the machine"),
         "thread": ({"busiest_thread_share": 0.95}, "busy for 95% of the run"),
-        "machine": ({"client_cpu_seconds": 7.4}, "7.9 of 8.0 CPU seconds"),
+        "machine": ({"client_cpu_seconds": 7.4}, "7.9 of 8.0 available CPU seconds"),
     },
 )
 def test_the_tool_says_when_it_was_the_limit(change, words):

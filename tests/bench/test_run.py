@@ -79,8 +79,8 @@ def test_a_long_open_loop_has_its_times_again():
 @cases(
     ("options", "message"),
     {
-        "none": ({}, "one of: a rate, recorded times, a number in flight"),
-        "both": ({"rate": 1, "in_flight": 1}, "one of: a rate, recorded times"),
+        "none": ({}, "exactly one of rate, recorded_times and in_flight, got rate=None"),
+        "both": ({"rate": 1, "in_flight": 1}, "exactly one of .*, got rate=1.* in_flight=1"),
         "no-rate": ({"rate": 0}, "rate: expected 0.001"),
         "nan": ({"rate": float("nan")}, "rate: expected .* got nan"),
         "none-in-flight": ({"in_flight": 0}, "in_flight: expected 1"),

@@ -141,13 +141,13 @@ def test_a_closed_loop_without_an_answer_starts_the_search_at_one():
 def test_a_search_in_which_nothing_holds_ends_below_one_a_second():
     trials = searched(Server(0), rate=8, in_flight=None)
     assert rates(trials) == [8, 4, 2, 1]
-    assert end_of_search(trials) == "nothing held down to 1.0/s"
+    assert end_of_search(trials) == "no rate held down to 1.0/s"
 
 
 def test_a_search_is_bounded():
     trials = searched(Server(1e9), rate=1, in_flight=None, max_requests=10)
     assert rates(trials) == [2**power for power in range(16)]
-    assert end_of_search(trials) == "16 runs, the most that are made"
+    assert end_of_search(trials) == "the limit of 16 runs"
 
 
 def test_a_search_ends_at_the_highest_rate_that_can_be_asked_for():
@@ -166,6 +166,6 @@ def test_a_search_says_that_the_tool_itself_was_late():
         "2.0/s missed"
     )
     assert end_of_search([late, replace(late, rate=1)]) == (
-        "nothing held down to 1.0/s: the tool itself was late"
+        "no rate held down to 1.0/s: the tool itself was late"
     )
-    assert end_of_search([late, server_late]) == "nothing held down to 1.0/s"
+    assert end_of_search([late, server_late]) == "no rate held down to 1.0/s"

@@ -71,8 +71,8 @@ def test_an_id_of_more_than_32_bits_is_refused(value):
     with pytest.raises(InputError) as caught:
         in_protocol("torchrec", model(*MIXED), [pooled(ours)])
     assert str(caught.value) == (
-        f"feature 'user': protocol 'torchrec' has ids of 32 bits, got {value}; --id-range says "
-        "which to send"
+        f"feature 'user': expected ids of 32 bits with protocol 'torchrec', got {value}; choose "
+        "smaller ids with --id-range"
     )
 
 

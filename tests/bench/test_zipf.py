@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from embershard.bench.id_sources import scattered, zipf_ranks
+from embershard.bench.id_sources import scatter_ranks, zipf_ranks
 
 
 @pytest.mark.parametrize("size", [2, 10, 3000])
@@ -39,18 +39,18 @@ def test_ranks_of_a_size_beyond_any_table_stay_in_it():
 
 @pytest.mark.parametrize("size", [1, 2, 3, 10, 4096, 99_991])
 def test_scattering_is_a_permutation(size):
-    places = scattered(np.arange(size, dtype=np.int64), size)
+    places = scatter_ranks(np.arange(size, dtype=np.int64), size)
     assert np.array_equal(np.sort(places), np.arange(size))
 
 
 def test_scattering_parts_neighbours():
-    places = scattered(np.arange(100, dtype=np.int64), 1_000_000)
+    places = scatter_ranks(np.arange(100, dtype=np.int64), 1_000_000)
     assert np.abs(np.diff(places)).min() > 1000
 
 
 @pytest.mark.parametrize("size", [1 << 40, 1 << 61])
 def test_scattering_does_not_overflow(size):
-    places = scattered(np.array([0, 1, size // 2, size - 1], np.int64), size)
+    places = scatter_ranks(np.array([0, 1, size // 2, size - 1], np.int64), size)
     assert places.min() >= 0
     assert places.max() < size
     assert len(set(places.tolist())) == 4

@@ -52,7 +52,7 @@ def test_without_a_request_the_first_sample_is_explained(package, capsys):
 
 
 def test_only_of_a_sample_it_says_that_strings_are_numbers(package, request_file, capsys):
-    words = "ids are as the package keeps them: of a string, the number it hashes to"
+    words = "ids are shown as the package keeps them: a string as the number it hashes to"
     _, out, _ = explain(capsys, package)
     assert lines_of(out)[1] == words
     _, out, _ = explain(capsys, package, request_file)

@@ -67,7 +67,7 @@ def test_plan_warns_of_costs_that_are_not_measured(own, capsys, devices, costs_o
 def test_plan_refuses_a_name_that_is_taken(repository, capsys):
     package = repository / "ranker" / "1"
     assert main(["plan", str(package), "--devices", "2xcpu", "--name", "default"]) == 1
-    words = "InputError: plan 'default' is there already, and plans are never replaced: choose "
+    words = "InputError: expected a plan with a new name, got 'default', which the package has "
     assert words in capsys.readouterr().err
 
 

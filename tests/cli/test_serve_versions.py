@@ -87,11 +87,11 @@ def test_label_with_control_refuses_a_server_of_another_repository(repository, t
     with serving(repository, "--threads", 1, "--control", socket) as server:
         for arguments, words in (
             ((other, "ranker", "canary", 1), f"NotFoundError: {other}/ranker: expected the "
-             "default version of the server, 2, found no such version"),
+             "server's default version 2, got no such version"),
             ((other, "small", "canary", 1), f"NotFoundError: {socket}: expected a server of model "
              "'small', got models: ranker"),
             ((repository, "ranker", "canary", 2), "RequestError: canary: expected a version other "
-             "than the default version of the server, got 2"),
+             "than the server's default version, got 2"),
         ):  # fmt: skip
             ended = run("label", *arguments, "--control", socket)
             assert (ended.returncode, words in ended.stderr) == (1, True), ended.stderr

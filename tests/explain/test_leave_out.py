@@ -106,14 +106,14 @@ class Counting:
 
 def asked_with(package, request):
     """The request as explain holds it, and a predictor."""
-    from embershard.explain.request import asked_inputs
+    from embershard.explain.request import client_request
     from embershard.package import Package
     from embershard.serving import LocalPredictor
 
     predictor = LocalPredictor(package, threads=1)
     sample = predictor.request(dense=request.dense, sparse=request.sparse, weights=request.weights)
     manifest = Package.open(package).manifest
-    return asked_inputs(manifest, sample, request.dense, request.sparse), predictor
+    return client_request(manifest, sample, request.dense, request.sparse), predictor
 
 
 def test_a_small_request_is_one_merged_call(package):

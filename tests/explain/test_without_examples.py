@@ -40,7 +40,7 @@ def history_mean(package, history):
 
 def test_its_vector_and_what_each_input_does_to_it(package):
     explanation = explain_request(package, **USER)
-    assert explanation.asked.sample.num_examples == 0
+    assert explanation.request.sample.num_examples == 0
     expected = history_mean(package, [100, 101, 139, 5])
     np.testing.assert_allclose(explanation.scores["history_mean"], expected, rtol=0, atol=1e-6)
     changes = {change.input: change.change["history_mean"] for change in explanation.left_out}
@@ -48,7 +48,7 @@ def test_its_vector_and_what_each_input_does_to_it(package):
     for name in ("age", "price", "user", "item", "words"):
         np.testing.assert_array_equal(changes[name], np.zeros_like(expected))
     assert explanation.sparse[1].fates.tolist() == ["known", "known", "known", "zero"]
-    assert [len(lists.lengths) for _, lists in explanation.asked.sparse()] == [1, 1, 0, 0]
+    assert [len(lists.lengths) for _, lists in explanation.request.sparse()] == [1, 1, 0, 0]
 
 
 def test_outputs_of_examples_are_refused_in_the_servers_words(package):

@@ -87,7 +87,7 @@ def module(forward):
     ("forward", "line", "lists", "instead"),
     [
         (encoder_layer, "m.layer(", "input 'history' are", "torch.nan_to_num"),
-        (attention, "m.attention(", "input 'history' are", "a learned or zero vector first"),
+        (attention, "m.attention(", "input 'history' are", "a learned or zero vector in front"),
         (masked_softmax, "torch.softmax(", "input 'history' are", "masked_fill(~mask, -1e9)"),
         (mean_by_lengths, "history.lengths()", "input 'history' are", "lengths.clamp(min=1)"),
         (

@@ -97,31 +97,31 @@ def mixed_index(m, d, s):
         "assignment-to-a-view": (
             written_through_a_view,
             "item.view(-1, 2, 2)[:, 0] = 0",
-            "of which no other view is used later",
+            "without other views that are used later",
             "write y = y.clone() before it",
         ),
         "assignment-to-a-tensor-with-a-view": (
             read_through_a_view,
             "item[:, 0] = 0",
-            "of which no other view is used later",
+            "without other views that are used later",
             "write y = y.clone() before it",
         ),
         "assignment-to-listed-columns": (
             mixed_index,
             "item[:, [0, 2]] = 0",
-            "numbers and slices, or tensors alone",
+            "only numbers and slices, or only tensors, got both",
             "write torch.where or torch.cat",
         ),
         "lengths-of-a-pooled-input": (
             lambda m, d, s: m.embeddings(s)["item"].sum(1) + s["user"].lengths(),
             's["user"].lengths()',
             "expected the lengths of an input that an EmbeddingCollection looks up, got 'user'",
-            "write a dense input that holds the length",
+            "add a dense input with the length",
         ),
         "stride": (
             lambda m, d, s: m.embeddings(s)["item"] / s.stride(),
             "s.stride()",
-            "expected only embedding modules to use forward's sparse input",
+            "expected forward to use its sparse input only in calls of embedding modules",
             "write dense.shape[0] for the number of examples",
         ),
         "regroup-of-tensors": (
@@ -129,7 +129,7 @@ def mixed_index(m, d, s):
                 [p := m.embeddings(s), KeyedTensor.from_tensor_list(["a"], [p["item"]])], [["a"]]
             )[0],
             "KeyedTensor.regroup(",
-            "expected regroup to take KeyedTensors of embedding modules",
+            "expected regroup to get KeyedTensors of embedding modules",
             "write torch.cat(",
         ),
         "regroup-of-an-unknown-key": (
@@ -154,7 +154,7 @@ def mixed_index(m, d, s):
             lambda m, d, s: (x := m.embeddings(s)["item"]) + torch.rand_like(x),
             "torch.rand_like(x)",
             "it draws random numbers",
-            "write it for training alone",
+            "write if self.training: before it",
         ),
         "packed-sequence": (
             packed_sequence,
@@ -166,7 +166,7 @@ def mixed_index(m, d, s):
             shape_branch,
             "if item.dim() == 2:",
             "inputs to control flow",
-            "decide what depends on shapes when the module is built",
+            "evaluate conditions on shapes when the module is built",
         ),
         "iterated-keys": (
             every_key,

@@ -25,31 +25,31 @@ from tests.serving.models import ranker
 @cases(
     ("options", "error", "message"),
     {
-        "no-number": ({"out": "latest"}, ExportError, "the version a number from 1"),
-        "version-0": ({"out": "0"}, ExportError, "the version a number from 1"),
-        "leading-zero": ({"out": "01"}, ExportError, "the version a number from 1"),
-        "too-large": ({"out": str(2**63)}, ExportError, "a number from 1"),
+        "no-number": ({"out": "latest"}, ExportError, "a version number from 1, got .*/latest"),
+        "version-0": ({"out": "0"}, ExportError, "a version number from 1, got .*/0"),
+        "leading-zero": ({"out": "01"}, ExportError, "a version number from 1, got .*/01"),
+        "too-large": ({"out": str(2**63)}, ExportError, "a version number from 1"),
         "model-name": ({"model": ".hidden"}, ExportError, "not first a dot"),
         "no-devices": ({"devices": "0xcpu"}, InputError, "expected KIND or NxKIND"),
         "gpu": (
             {"devices": "2xcuda"},
             ExportError,
-            "cpu, which .* got '2xcuda'; .*2xcuda`",
+            "processors, which .* got '2xcuda'; .*2xcuda`",
         ),
         "pattern": (
             {"weights": {"user": "int8"}},
             ExportError,
-            r"pattern 'user': expected to fit a table, the tables are \[",
+            r"match one of the tables \[.*\], got 'user'",
         ),
         "type": ({"weights": "int3"}, ExportError, "int8, int4, fp16, fp32, got 'int3'"),
         "left-out": ({"weights": {"users": "int8"}}, ExportError, "table 'items'"),
-        "no-table": ({"weights": {"*": "int8", "itms": "int4"}}, ExportError, "pattern 'itms'"),
+        "no-table": ({"weights": {"*": "int8", "itms": "int4"}}, ExportError, "got 'itms'"),
         "pattern-type": ({"weights": {"*": "int2"}}, ExportError, "got 'int2'"),
         "pattern-behind-another": (
             {"weights": {"*": "int4", "items": "int8"}},
             ExportError,
-            r"pattern 'items': expected to fit a table that no pattern before it fits, but 'items' "
-            r"has '\*'; the first that fits counts",
+            r"pattern 'items': expected a table that no earlier pattern matches, got only tables "
+            r"such as 'items', which '\*' matches",
         ),
     },
 )
@@ -91,10 +91,10 @@ def test_what_is_no_module_or_schema_is_refused(module, schema, message, tmp_pat
             {"num_examples": 0, "example_dense": np.zeros((0, 2), np.float32)},
             "samples: 1: num_examples: expected at least 1, got 0; give it an example",
         ),
-        "lengths": ({"lengths": np.ones(9, np.int32)}, "1: lengths: expected 13 of them, got 9"),
+        "lengths": ({"lengths": np.ones(9, np.int32)}, "1: lengths: expected 13 lengths, got 9"),
         "negative": ({"lengths": np.full(13, -1, np.int32)}, "no negative length, got -1"),
-        "values": ({"values": np.zeros(4, np.int64)}, "values: expected 31 ids, as the lengths"),
-        "weights": ({"weights": np.zeros(2, np.float32)}, "weights: expected 10 of them, got 2"),
+        "values": ({"values": np.zeros(4, np.int64)}, "values: expected 31 ids, the sum of"),
+        "weights": ({"weights": np.zeros(2, np.float32)}, "weights: expected 10 weights, got 2"),
         "infinite": ({"weights": np.full(10, np.inf, np.float32)}, "weights: expected finite"),
         "id": (
             {"values": np.full(31, 6, np.int64)},
@@ -237,6 +237,7 @@ def test_a_sharded_model_is_refused_with_the_way_to_export_it(tmp_path):
     finally:
         dist.destroy_process_group()
     assert str(raised.value) == (
-        "module: expected one that lies in this process, got DistributedModelParallel; "
-        "save_state it, then call export_checkpoint(folder, out, model=...)"
+        "module: expected a module whose weights are all in this process, got "
+        "DistributedModelParallel; write its weights with save_state, then call "
+        "export_checkpoint(folder, out, model=...)"
     )

@@ -216,20 +216,20 @@ def test_a_module_that_cannot_be_imported_is_told(code, said, tmp_path, monkeypa
 @cases(
     ("file", "write", "message"),
     {
-        "unknown": ("weights.npz", lambda f: f.write_bytes(b"x"), "ends in .safetensors or"),
+        "unknown": ("weights.npz", lambda f: f.write_bytes(b"x"), "got suffix '.npz'"),
         "damaged": ("w.pt", lambda f: f.write_bytes(b"x"), "expected a state dict"),
         "header": ("w.safetensors", lambda f: f.write_bytes(b"x"), "a state dict"),
-        "a-number": ("w.pt", lambda f: torch.save(7, f), "of a dict, got int"),
+        "a-number": ("w.pt", lambda f: torch.save(7, f), "'state_dict', got int"),
         "nested": (
             "w.pt",
             lambda f: torch.save({"net": {"w": torch.ones(1)}}, f),
-            "by itself or as 'model' or 'state_dict' of a dict, got a dict of {'net': 'dict'}",
+            "entry 'model' or 'state_dict', got a dict of {'net': 'dict'}",
         ),
         "empty": ("w.pt", lambda f: f.write_bytes(b""), "a state dict, got an empty file$"),
         "a-module": (
             "w.pt",
             lambda f: torch.save(Ranker(), f),
-            r"or a pickle of other objects; save model.state_dict\(\), not the model$",
+            r"pickle of other objects; save model.state_dict\(\), not the model$",
         ),
     },
 )

@@ -105,8 +105,8 @@ def refusal_of(embeddings, forward=lambda m, d, s: m.embeddings(s)["user"].sum(1
 )
 def test_a_collection_with_its_own_forward_is_refused_with_the_place_for_it(make, kind, own):
     assert refusal_of(make()) == (
-        f"embeddings: expected the forward of {kind}, got {own}, which no package holds; move "
-        "what it does into your model's forward, after self.embeddings(sparse)"
+        f"embeddings: expected the forward of {kind}, got {own}, which a server does not run; "
+        "move its code into your model's forward, after self.embeddings(sparse)"
     )
 
 
@@ -118,9 +118,9 @@ def test_a_collection_of_sequences_with_its_own_forward_is_refused():
 
 def test_a_collection_that_changes_ids_before_its_lookups_is_refused():
     assert refusal_of(hooked_before()) == (
-        "embeddings: expected EmbeddingBagCollection without forward pre-hooks, got wrap_ids: a "
-        "server reads the ids of a request as they are; change ids in the data, or by the id map "
-        "of the schema's input"
+        "embeddings: expected EmbeddingBagCollection without forward pre-hooks, got wrap_ids, "
+        "which a server does not run; change ids in the data, or by the id map of the schema's "
+        "input"
     )
 
 

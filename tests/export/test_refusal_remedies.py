@@ -122,7 +122,7 @@ GIVE_A_WIDTH = (
         ),
         (values_of_lists, "torch.relu(lists.values())", PAD_FIRST),
         (relu_of_lists, "torch.relu(m.seq", PAD_FIRST),
-        (loop_over_steps, ".unbind(1))", "a known number of steps (for i in range(5): x[:, i])"),
+        (loop_over_steps, ".unbind(1))", "a fixed number of steps (for i in range(5): x[:, i])"),
         (number_of_numpy, "np.float32(3)", "write float(value) in place of a number of numpy"),
         (number_of_numpy_first, "np.float32(3)", "in place of numpy, float(value) for a number"),
         (squeezed, ".squeeze()", "write squeeze(-1) in place of squeeze()"),
@@ -139,7 +139,7 @@ GIVE_A_WIDTH = (
         (batch_softmax, "dim=0)", "write softmax over dim=-1"),
         (batch_mean, "x.mean(0)", "write mean over dim=-1"),
         (all_pairs, "x @ x.T", "write (user * item).sum(-1)"),
-        (softmax_over_padding, "dim=1)", "padding counts in this softmax; write masked_fill("),
+        (softmax_over_padding, "dim=1)", "this softmax includes padding; write masked_fill("),
         (
             lambda m, d, s: ((x := m.embeddings(s)["item"]), x),
             "",
@@ -166,7 +166,7 @@ def test_data_parallel_is_refused_with_the_module_to_export():
     ranker = module(lambda m, d, s: m.linear(m.embeddings(s)["item"]))
     assert "write module.module" in refusal_of(nn.DataParallel(ranker))
     ranker.linear = nn.DataParallel(ranker.linear)
-    assert "linear: expected a module without nn.DataParallel" in refusal_of(ranker)
+    assert "linear: expected a module without a wrapper, got nn.DataParallel" in refusal_of(ranker)
 
 
 def test_bfloat16_parameters_are_refused_with_the_option_to_use():
@@ -192,8 +192,8 @@ def test_a_buffer_that_forward_changes_is_refused_by_name(forward):
     ranker = module(forward)
     ranker.register_buffer("calls", torch.zeros(()))
     assert refusal_of(ranker) == (
-        "calls: expected a buffer that forward leaves alone in eval mode, got one that it changes: "
-        "a package holds no state; write it for training alone: if self.training: ..."
+        "calls: expected a buffer that forward does not change in eval mode, got one that it "
+        "changes; write if self.training: before the change, since a server keeps no state"
     )
 
 
@@ -237,5 +237,6 @@ def test_a_table_that_forward_reads_as_a_tensor_is_said_with_its_size(caplog):
     build_program(module(forward), SCHEMA, seed=0)
     (record,) = caplog.records
     assert record.getMessage() == (  # 9 rows of 4.
-        "table 'items' is read as a tensor in forward: 0.000 MB of fp32 in the dense program"
+        "table 'items' is used as a tensor in forward, which adds 0.000 MB of fp32 to the dense "
+        "program"
     )

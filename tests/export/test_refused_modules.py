@@ -57,7 +57,7 @@ def test_position_weights_are_refused_with_the_module():
     message = refusal_of(lambda m, d, s: m.fp(s)["user"].sum(1), fp=processed)
     assert message == (
         "fp: expected embedding collections without feature processors, got a "
-        "FeatureProcessedEmbeddingBagCollection: packages hold no position weights"
+        "FeatureProcessedEmbeddingBagCollection; packages have no position weights"
     )
 
 
@@ -80,12 +80,11 @@ def test_what_cannot_be_traced_is_refused(forward, line):
     {
         "sparse-read": (
             lambda m, d, s: s["user"].values().sum() + m.embeddings(s)["user"],
-            "expected only embedding modules to use forward's sparse input",
+            "expected forward to use its sparse input only in calls of embedding modules",
         ),
         "sparse-permuted": (
             lambda m, d, s: m.embeddings(s.permute([0, 1, 2])).values(),
-            "got its permute(); write self.<collection>(sparse): a collection takes the features "
-            "of its own keys",
+            "got its permute(); write self.<collection>(sparse)",
         ),
         "sparse-split": (
             lambda m, d, s: m.embeddings(s.split([2, 1])[0]).values(),
@@ -93,7 +92,7 @@ def test_what_cannot_be_traced_is_refused(forward, line):
         ),
         "looked-up-twice": (
             lambda m, d, s: m.embeddings(m.embeddings(s)["user"]).values(),
-            "expected an embedding module to take forward's sparse input",
+            "expected an embedding module to get forward's sparse input",
         ),
         "no-such-key": (
             lambda m, d, s: m.embeddings(s)["usr"],
@@ -101,7 +100,7 @@ def test_what_cannot_be_traced_is_refused(forward, line):
         ),
         "keyed-tensor-as-tensor": (
             lambda m, d, s: torch.cat([d, m.embeddings(s)], 1),
-            "expected tensors taken from the KeyedTensor first",
+            "expected a tensor, got a KeyedTensor or a list",
         ),
         "keyed-tensor-asked": (
             lambda m, d, s: d * m.embeddings(s).length_per_key()[0],
@@ -129,19 +128,19 @@ def test_what_cannot_be_traced_is_refused(forward, line):
         ),
         "a-size-marked": (
             lambda m, d, s: to_examples(m.embeddings(s)["user"].shape[0]),
-            "expected to_examples to take a tensor, got a size",
+            "expected a tensor as argument of to_examples, got a size",
         ),
         "examples-marked": (
             lambda m, d, s: to_examples((p := m.embeddings(s))["item"]) + p["user"],
-            "request-scoped inputs only, got what has a row for each example already",
+            "request-scoped inputs only, got one that has a row for each example already",
         ),
         "mixed-marked": (
             lambda m, d, s: to_examples((p := m.embeddings(s))["item"] * p["user"]),
-            "request-scoped inputs only, got what has a row for each example already",
+            "request-scoped inputs only, got one that has a row for each example already",
         ),
         "marked-again": (
             lambda m, d, s: to_examples(to_examples(m.embeddings(s)["user"])) * d[:, 1:2],
-            "request-scoped inputs only, got what has a row for each example already",
+            "request-scoped inputs only, got one that has a row for each example already",
         ),
     },
 )

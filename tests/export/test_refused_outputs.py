@@ -81,7 +81,7 @@ def forget_all(m, d, s):
             lambda m, d, s: m.embeddings(s)["user"].shape[0],
             "output 'score': expected a tensor",
         ),
-        "keyed": (lambda m, d, s: m.embeddings(s), "taken from the KeyedTensor"),
+        "keyed": (lambda m, d, s: m.embeddings(s), "expected a tensor, got a KeyedTensor"),
     },
 )
 def test_an_output_of_another_form_is_refused(forward, reason):

@@ -209,12 +209,12 @@ def test_samples_are_scored_with_the_stored_rows(tmp_path):
                 .to_padded_dense(x["history"].to_padded_dense().shape[1])
                 .sum(1)
             ),
-            "expected a desired_length and a padding_value that are known",
+            "expected numbers as desired_length and padding_value",
         ),
         "lists-without-limit": (
             lambda m, d, s: m.sequences(s)["item"].to_padded_dense().sum(1),
-            "feature 'item': expected a limit to its lists, which a server pads to the longest "
-            "of a batch, got max_ids=0; give SparseInput max_ids, or to_padded_dense a width",
+            "feature 'item': expected a limit on its lists, which a server pads to the longest "
+            "list of a batch, got max_ids=0; write SparseInput(",
         ),
         "output": (
             lambda m, d, s: m.sequences(s)["history"],

@@ -43,7 +43,7 @@ def test_rows_that_are_mixed_at_realistic_values_alone_are_refused(limit, sign, 
     assert (
         "x - x.mean(), x): output 'score', 3 requests, 7 examples, dense inputs of abo" in message
     )
-    assert f"dense inputs of about {scale}: expected every example's output to dep" in message
+    assert f"dense inputs of about {scale}: expected the output of an example to d" in message
 
 
 @cases(
@@ -144,8 +144,8 @@ def test_an_index_of_dense_inputs_that_may_be_out_of_range_is_warned_of_with_its
     assert "return m.hours(d[:, 1].abs().long()) + m.embeddings(s)" in message
     assert message.endswith(
         "Forward fails on a batch of 7 examples: index out of range in self; an index that is "
-        "computed from dense inputs may be any number; write index.clamp(0, rows - 1), or "
-        "index.remainder(rows); a server answers such a request with INTERNAL"
+        "computed from dense inputs may be out of range; write index.clamp(0, rows - 1), or "
+        "index.remainder(rows); a server answers such requests with INTERNAL"
     )
 
 
@@ -187,7 +187,7 @@ def test_a_program_that_differs_at_large_values_alone_is_refused(monkeypatch):
 
     monkeypatch.setattr(DenseProgram, "run", wrong)
     message = refusal_of(module(lambda m, d, s: m.embeddings(s)["item"].sum(1)))
-    assert "dense inputs of about 100: expected what the module gives for the same exa" in message
+    assert "dense inputs of about 100: expected the module's output for the same exam" in message
 
 
 def test_random_numbers_that_count_for_large_values_alone_are_refused():
@@ -195,7 +195,7 @@ def test_random_numbers_that_count_for_large_values_alone_are_refused():
         x = m.embeddings(s)["item"].sum(1)
         return torch.where(d[:, 1] > 50, x + torch.rand_like(x), x)
 
-    assert "expected the same for the same inputs, got others when run again" in refusal_of(
+    assert "expected equal outputs for equal inputs, got others in a second run" in refusal_of(
         module(forward)
     )
 

@@ -75,7 +75,7 @@ def refuses_and_leaves_everything(package, plan, error, words):
 
 
 def test_a_plan_is_never_replaced(package):
-    words = "plan 'default' is there already, and plans are never replaced: choose another name"
+    words = "expected a plan with a new name, got 'default'"
     refuses_and_leaves_everything(package, plan_for(package, "default"), InputError, words)
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from embershard.errors import InputError, PackageError
 from embershard.package import Package, add_plan, place_tables, reader, verify_package
+from embershard.package.files import exchange
 from embershard.package.folder_checks import TRIES, read_settled
-from embershard.package.sealing import exchange
 from tests.cases import cases
 from tests.package.building import publish
 
@@ -80,7 +80,7 @@ def test_without_a_folder_it_is_the_reader_who_says_so(tmp_path):
     ("other", "error", "message"),
     {
         # EINVAL, as of a file system that exchanges no folders.
-        "below": ("one/below", InputError, "expected a file system that exchanges two folders"),
+        "below": ("one/below", InputError, "expected a file system that can exchange two folders"),
         "missing": ("two", FileNotFoundError, "No such file or directory: '.*/two'"),
     },
 )

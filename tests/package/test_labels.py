@@ -76,7 +76,7 @@ def test_several_labels_move_together_or_not_at_all(repository):
     write_labels(repository, "ranker", {"stable": 1, "canary": 2})
     write_labels(repository, "ranker", {"stable": 2, "canary": 0})
     assert read_labels(repository / "ranker") == {"stable": 2}
-    with pytest.raises(NotFoundError, match="no version 3"):
+    with pytest.raises(NotFoundError, match="expected a version 3, got none"):
         write_labels(repository, "ranker", {"stable": 1, "shadow": 3})
     assert read_labels(repository / "ranker") == {"stable": 2}
 
@@ -115,8 +115,7 @@ def test_the_only_version_is_not_labelled_canary_or_shadow(repository):
     for label in ("canary", "shadow"):
         with pytest.raises(
             RequestError,
-            match=rf"{label}: expected another version to answer the other requests, found none "
-            r"beside 1: publish one, or label one stable",
+            match=rf"{label}: expected another version for the other requests, got only 1; ",
         ):
             write_label(repository, "ranker", label, 1)
     assert read_labels(repository / "ranker") == {}
@@ -125,9 +124,9 @@ def test_the_only_version_is_not_labelled_canary_or_shadow(repository):
 
 
 def test_a_label_for_what_is_not_there_is_refused(repository):
-    with pytest.raises(NotFoundError, match="no version 3"):
+    with pytest.raises(NotFoundError, match="expected a version 3, got none"):
         write_label(repository, "ranker", "stable", 3)
-    with pytest.raises(NotFoundError, match="no model 'finder'"):
+    with pytest.raises(NotFoundError, match="expected the folder of a model 'finder'"):
         write_label(repository, "finder", "stable", 0)
     with pytest.raises(RequestError, match="label: expected canary, shadow, stable, got 'beta'"):
         write_label(repository, "ranker", "beta", 1)

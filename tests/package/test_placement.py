@@ -85,7 +85,7 @@ def test_a_plan_of_a_package_has_its_name_and_devices():
     {
         "strategy": ("rows", "p", "strategy: expected one of table, row, column, "),
         "name": ("row", "../p", "plan: expected letters, digits, "),
-        "long": ("row", "p" * 124, "plan: expected a name of at most 123, got 124"),
+        "long": ("row", "p" * 124, "plan: expected a name of at most 123 characters, got 124"),
     },
 )
 def test_what_is_no_strategy_or_name_is_refused(strategy, name, words):

@@ -207,7 +207,9 @@ def test_errors_that_are_no_measure_are_refused(tmp_path, error):
 def test_a_file_is_written_once(tmp_path):
     with PackageWriter(tmp_path / "m" / "1") as writer:
         writer.add_file("report/report.json", b"{}")
-        with pytest.raises(InputError, match=r"report/report\.json: expected to be written once"):
+        with pytest.raises(
+            InputError, match=r"report/report\.json: expected a file that is written once"
+        ):
             writer.add_file("report/report.json", b"{}")
 
 

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from embershard.errors import InputError
-from embershard.package import sealing
+from embershard.package import files
 from embershard.planner import EmbeddingShardingPlanner, Topology, read_machine
 from embershard.planner.machine import RowCost, default_machine
 from tests.cases import cases
@@ -35,7 +35,7 @@ def test_a_calibration_that_cannot_be_written_leaves_the_one_before(tmp_path, mo
     def full(_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(sealing, "sync", full)
+    monkeypatch.setattr(files, "sync", full)
     with pytest.raises(OSError, match="No space left"):
         machine_of().model_copy(update={"processor": "another"}).save(path)
     assert read_machine(path) == machine_of()

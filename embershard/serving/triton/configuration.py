@@ -302,7 +302,7 @@ def write_model_config(
     """
     # Imported here, because it imports numpy, which starts threads that most commands do not need.
     from embershard.package import Package
-    from embershard.package.sealing import replace_file
+    from embershard.package.files import replace_file
 
     opened = Package.open(package)
     text = model_config(opened, options)

@@ -35,7 +35,7 @@ def test_it_is_asked_by_what_a_package_says(served, package, tmp_path):
         "in-ours": ((), "expected a server with embershard's protocol"),
         "without-a-package": (
             ("--protocol", "oip"),
-            "another is measured by --protocol oip or torchrec, and --package PATH",
+            "expected an embershard server, or --protocol oip or torchrec with --package PATH",
         ),
     },
 )

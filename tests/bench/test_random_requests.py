@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from embershard._proto import predictor_pb2 as pb
-from embershard.bench.drawing import MLPERF_EXAMPLES, TrafficOptions, draw_requests
 from embershard.bench.id_sources import IdSource
+from embershard.bench.random_requests import MLPERF_EXAMPLES, TrafficOptions, draw_requests
 from embershard.client.prediction import served_model
 from embershard.errors import InputError
 from tests.bench.fake_predictor import described
@@ -123,7 +123,7 @@ def test_the_pool_is_bounded_in_bytes():
         "examples": ({"examples": ((1, 101),)}, "at most 100, the server's limit"),
         "ids": (
             {"lengths": {"item": (200, 200)}, "examples": ((10, 10),)},
-            "the server takes 1000: expected fewer examples or shorter lists",
+            "expected requests of at most 1000 ids, the server's limit, got one with",
         ),
         "max-ids": ({"lengths": {"tags": (1, 4)}}, "at most 3 ids for 'tags', got 4"),
         "unknown-name": ({"lengths": {"tag": (1, 4)}}, "'tag' is no sparse input"),
@@ -139,5 +139,5 @@ def test_what_cannot_be_sent_is_refused(options, message):
 def test_a_message_over_the_limit_is_refused():
     message = described()
     message.limits.max_message_bytes = 40
-    with pytest.raises(InputError, match="the server takes 40: expected fewer examples"):
+    with pytest.raises(InputError, match="expected requests of at most 40 bytes"):
         draw_requests(served_model(message), SOURCES, TrafficOptions(pool_requests=1))

@@ -1,4 +1,4 @@
-"""Requests drawn from a served model's schema, and the short forms in which people say how."""
+"""Draws random requests that fit a served model's schema, and parses the options for them."""
 
 from __future__ import annotations
 
@@ -12,60 +12,55 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embershard._proto import predictor_pb2 as pb
-from embershard.bench.id_sources import IdSource, scattered, zipf_ranks
+from embershard.bench.id_sources import IdSource, scatter_ranks, zipf_ranks
 from embershard.bench.load_options import PooledRequest
 from embershard.client import ServedInput, ServedModel
 from embershard.client.arguments import name_of, priority_of, version_of
 from embershard.errors import InputError
 
 Span = tuple[int, int]
-"""First and last of a range of whole numbers, each as likely."""
+"""First and last of a range of whole numbers, drawn uniformly."""
 
 MLPERF_EXAMPLES: Final = tuple(
     (size, size) for size in [100, 100, *[200] * 12, 300, 300, 400, 500, 600, 700]
 )
-"""Sizes of MLPerf Inference's DLRM-v2 queries: 20 quantiles, each as likely, mean 270."""
+"""Sizes of MLPerf Inference's DLRM-v2 queries: 20 equally likely quantiles with mean 270."""
 
 LONGEST_BY_DEFAULT: Final = 50
-"""Of lists whose length neither the schema nor an option bounds below."""
+"""Limit on the drawn length of a list if no option sets its length."""
 
 CHUNK: Final = 100
-"""Requests drawn at once: enough that a draw costs little for each."""
+"""Requests that one draw makes. Numpy is fast only for many at once."""
 
 CHUNK_EXAMPLES: Final = 100_000
-"""Most examples drawn at once, of the largest requests."""
+"""Limit on the examples of one draw, which bounds its memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficOptions:
-    """What requests look like."""
-
     examples: tuple[Span, ...] = ((1, 1),)
-    """Examples of a request: one of the ranges, each as likely, then a number in it."""
+    """Number of examples in a request. A request draws one of the ranges, then a number in it."""
 
     zipf_alpha: float | None = 1.05
-    """Ids by Zipf's law. None: all as likely."""
+    """Exponent of the Zipf distribution of ids. None: all ids are equally likely."""
 
     lengths: Mapping[str, Span] = field(default_factory=dict)
-    """Ids per list by feature; under "" for those not named. Otherwise 0 .. max_ids (at most 50),
-    and 1 where the schema has no limit."""
+    """Ids per list by feature name; the key "" is for all other features. Without an entry a list
+    has 0 .. max_ids ids (at most 50), or 1 id if the schema has no max_ids."""
 
     pool_requests: int = 1000
-    """Different requests, sent in turn."""
+    """Number of different requests, which are sent in turn."""
 
     pool_bytes_max: int = 256 << 20
-    """Together; there are fewer requests where they would be larger."""
+    """Size at which the pool takes no further request."""
 
     priority: Literal["interactive", "background"] = "interactive"
-    """Of every request."""
 
     version: int = 0
-    """Of the model, in every request. 0: none is named, so that requests follow the default version
-    when it changes."""
+    """Version of the model that requests name. 0: requests follow the default version when it
+    changes."""
 
     label: str = ""
-    """Of the version, in place of its number. Empty: none is named."""
-
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -76,7 +71,7 @@ class TrafficOptions:
         name_of("label", self.label)
         if self.version and self.label:
             raise InputError(
-                f"expected a version or a label, got version {self.version} and label "
+                f"expected a version or a label, not both, got version {self.version} and label "
                 f"{self.label!r}"
             )
         if not 0 <= self.seed <= 1 << 62:
@@ -86,8 +81,8 @@ class TrafficOptions:
 def draw_requests(
     model: ServedModel, sources: Mapping[str, IdSource], options: TrafficOptions
 ) -> list[PooledRequest]:
-    """Draw a pool of requests in the packed form; the same options and model give the same ones.
-    ``sources``: of the ids of each sparse input."""
+    """Draw a pool of requests in the packed form. Equal options and models draw equal pools.
+    ``sources``: the ids of each sparse input, by name."""
     unknown = set(options.lengths) - {""} - {item.name for item in model.sparse}
     if unknown:
         raise InputError(f"lengths: {sorted(unknown)[0]!r} is no sparse input of {model.name!r}")
@@ -131,17 +126,17 @@ def _draw_chunk(
         )
         for size in examples
     ]
-    return [_packed(random, model, columns, index, head) for index, head in enumerate(heads)]
+    return [_pack(random, model, columns, index, head) for index, head in enumerate(heads)]
 
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """One sparse input of several requests."""
+    """The lists of one sparse input in several requests."""
 
     lengths: NDArray[np.int32]
-    lists_before: NDArray[np.int64]  # [requests + 1]: in the requests before each.
+    list_offsets: NDArray[np.int64]  # [requests + 1]
     ids: NDArray[np.int64]
-    ids_before: NDArray[np.int64]  # Likewise.
+    id_offsets: NDArray[np.int64]  # [requests + 1]
 
     @classmethod
     def draw(
@@ -153,29 +148,28 @@ class _Column:
         options: TrafficOptions,
     ) -> _Column:
         lists = examples if item.scope == "example" else np.ones_like(examples)
-        lists_before = np.concatenate([[0], np.cumsum(lists)])
+        list_offsets = np.concatenate([[0], np.cumsum(lists)])
         low, high = length_span(item, options)
-        lengths = random.integers(low, high, endpoint=True, size=int(lists_before[-1]))
+        lengths = random.integers(low, high, endpoint=True, size=int(list_offsets[-1]))
         total = int(lengths.sum())
         if options.zipf_alpha is None:
             places = random.integers(source.size, size=total)
         else:
             ranks = zipf_ranks(random, total, size=source.size, alpha=options.zipf_alpha)
-            places = scattered(ranks, source.size)
+            places = scatter_ranks(ranks, source.size)
         ends = np.concatenate([[0], np.cumsum(lengths)])
         return cls(
-            lengths.astype(np.int32), lists_before, source.ids_at(places), ends[lists_before]
+            lengths.astype(np.int32), list_offsets, source.ids_at(places), ends[list_offsets]
         )
 
     def lengths_of(self, request: int) -> NDArray[np.int32]:
-        return self.lengths[self.lists_before[request] : self.lists_before[request + 1]]
+        return self.lengths[self.list_offsets[request] : self.list_offsets[request + 1]]
 
     def ids_of(self, request: int) -> NDArray[np.int64]:
-        return self.ids[self.ids_before[request] : self.ids_before[request + 1]]
+        return self.ids[self.id_offsets[request] : self.id_offsets[request + 1]]
 
 
 def length_span(item: ServedInput, options: TrafficOptions) -> Span:
-    """How many ids a list of one input has."""
     if item.name in options.lengths:
         span = options.lengths[item.name]
         if item.max_ids and span[1] > item.max_ids:
@@ -190,7 +184,7 @@ def length_span(item: ServedInput, options: TrafficOptions) -> Span:
     return (0, min(item.max_ids, LONGEST_BY_DEFAULT)) if item.max_ids else (1, 1)
 
 
-def _packed(
+def _pack(
     random: np.random.Generator,
     model: ServedModel,
     columns: list[_Column],
@@ -217,13 +211,15 @@ def _packed(
 def _check_limits(model: ServedModel, drawn: PooledRequest) -> None:
     if drawn.ids > model.max_ids:
         raise InputError(
-            f"a request of {drawn.examples} examples drew {drawn.ids} ids, and the server takes "
-            f"{model.max_ids}: expected fewer examples or shorter lists (--examples, --lengths)"
+            f"expected requests of at most {model.max_ids} ids, the server's limit, got one with "
+            f"{drawn.ids} ids in {drawn.examples} examples; choose fewer examples (--examples) or "
+            "shorter lists (--lengths)"
         )
     if len(drawn.message) > model.max_message_bytes:
         raise InputError(
-            f"a request of {drawn.examples} examples has {len(drawn.message)} bytes, and the "
-            f"server takes {model.max_message_bytes}: expected fewer examples (--examples)"
+            f"expected requests of at most {model.max_message_bytes} bytes, the server's limit, "
+            f"got one with {len(drawn.message)} bytes in {drawn.examples} examples; choose fewer "
+            "examples (--examples)"
         )
 
 
@@ -233,10 +229,10 @@ LARGEST_ALPHA: Final = 20.0
 
 
 def parse_examples(text: str) -> tuple[Span, ...]:
-    """Examples of a request: ``8``, ``1..200`` or ``mlperf``.
+    """Parse the number of examples per request: ``8``, ``1..200`` or ``mlperf``.
 
     Raises:
-        InputError: another form, or fewer than 1.
+        InputError: the text has another form, or a number is less than 1.
     """
     if text == "mlperf":
         return MLPERF_EXAMPLES
@@ -244,10 +240,10 @@ def parse_examples(text: str) -> tuple[Span, ...]:
 
 
 def parse_ids(text: str) -> float | None:
-    """How ids are drawn: ``uniform`` (None), or ``zipf:ALPHA``.
+    """Parse the distribution of ids: ``zipf:ALPHA``, or ``uniform`` (returns None).
 
     Raises:
-        InputError: another form, or an alpha that is not above 0 and at most 20.
+        InputError: the text has another form, or alpha is outside 0 < alpha <= 20.
     """
     if text == "uniform":
         return None
@@ -262,24 +258,23 @@ def parse_ids(text: str) -> float | None:
 
 
 def parse_spans(what: str, texts: Sequence[str], *, least: int, most: int) -> dict[str, Span]:
-    """``A..B`` for all features, ``NAME=A..B`` for one; the last of a name counts.
+    """Parse ranges: ``A..B`` for all features, or ``NAME=A..B`` for one feature.
 
     Args:
-        what: the option's name, for errors.
-        texts: as they were given.
+        what: name of the option, for errors.
         least, most: bounds of A and B.
 
     Returns:
-        Ranges by feature; under "" the one for all.
+        Ranges by feature name. The key "" is for all features that are not named.
 
     Raises:
-        InputError: another form, or out of bounds.
+        InputError: a text has another form, or a number is out of bounds.
     """
-    found = {}
+    spans = {}
     for text in texts:
-        name, _, span = text.rpartition("=")  # A name may hold one too.
-        found[name] = _span(what, span, least=least, most=most)
-    return found
+        name, _, span = text.rpartition("=")  # A name may contain "=" too.
+        spans[name] = _span(what, span, least=least, most=most)
+    return spans
 
 
 def _span(what: str, text: str, *, least: int, most: int, hint: str = "") -> Span:

@@ -3,7 +3,7 @@
 import pytest
 
 from embershard.errors import InputError
-from embershard.export.exporter import check_strategy, place
+from embershard.export.exporter import check_strategy, make_default_plan
 from embershard.package import STRATEGIES, Package
 from embershard.planner import load_of, parse_fleet, plan_package, serving_problem
 from embershard.planner.machine import default_machine
@@ -14,7 +14,7 @@ PACKAGE = Package.open(GOLDEN)
 
 def placed(devices, strategy):
     manifest = PACKAGE.manifest
-    return place(
+    return make_default_plan(
         manifest.tables,
         manifest.inputs,
         PACKAGE.samples(),

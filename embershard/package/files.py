@@ -1,4 +1,5 @@
-"""What makes files in a folder a package: a manifest and its digest; and that they are on disk."""
+"""Writes files durably: sealing a package, replacing and linking files, locking and exchanging
+folders."""
 
 import ctypes
 import errno
@@ -18,7 +19,7 @@ from embershard.package.manifest import FileSpec
 from embershard.package.validation import MANIFEST, MANIFEST_DIGEST
 
 _NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP}
-"""Two file systems; one without links; a file with as many as it may have."""
+"""Errors of a hard link: across file systems, on one without links, or one link too many."""
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -27,14 +28,12 @@ _RENAME_EXCHANGE = 2
 
 
 def file_kind(mode: int) -> str:
-    """What a file is, for messages: a regular file, a folder, a FIFO or a device."""
     if stat.S_ISREG(mode):
         return "a regular file"
     return "a folder" if stat.S_ISDIR(mode) else "a FIFO" if stat.S_ISFIFO(mode) else "a device"
 
 
 def file_spec(path: Path) -> FileSpec:
-    """Size and digest of a file."""
     with path.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     return FileSpec(bytes=path.stat().st_size, sha256=digest)
@@ -42,8 +41,6 @@ def file_spec(path: Path) -> FileSpec:
 
 @final
 class HashedStream:
-    """Writes to a file, and hashes the bytes on the way."""
-
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream, self._digest, self._bytes = stream, hashlib.sha256(), 0
 
@@ -53,12 +50,11 @@ class HashedStream:
         self._bytes += memoryview(block).nbytes
 
     def spec(self) -> FileSpec:
-        """Size and digest of what has been written."""
         return FileSpec(bytes=self._bytes, sha256=self._digest.hexdigest())
 
 
 def seal(folder: Path, document: Mapping[str, Any]) -> None:
-    """Writes manifest.json with these values, and its digest."""
+    """Write manifest.json with these values, and manifest.sha256 with its digest."""
     data = json.dumps(document, indent=1, ensure_ascii=False).encode() + b"\n"
     (folder / MANIFEST).write_bytes(data)
     digest = hashlib.sha256(data).hexdigest()
@@ -66,7 +62,8 @@ def seal(folder: Path, document: Mapping[str, Any]) -> None:
 
 
 def link_or_copy(file: Path, to: Path) -> bool:
-    """Gives a file a second name; copies it where the file system cannot. Whether it linked."""
+    """Create a hard link to a file, or a copy if the file system cannot. Returns True for a
+    link."""
     try:
         os.link(file, to, follow_symlinks=False)
     except OSError as error:
@@ -78,12 +75,12 @@ def link_or_copy(file: Path, to: Path) -> bool:
 
 
 def replace_file(file: Path, data: bytes) -> None:
-    """Writes a file whole or not at all; one that is there is replaced. On disk when it returns.
-    `OSError`: a full or read-only disk, say."""
-    # Of this process alone, and not a name that a version or a reader takes.
+    """Write or replace a file atomically, and flush it to disk. `OSError`: for example a full or
+    read-only disk."""
+    # A name that no other process writes and no reader takes for a version.
     scratch = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        scratch.unlink(missing_ok=True)  # A link or a FIFO of that name is not followed.
+        scratch.unlink(missing_ok=True)  # It may be a link or a FIFO, which open would follow.
         with scratch.open("xb") as stream:
             stream.write(data)
         sync(scratch)
@@ -95,7 +92,7 @@ def replace_file(file: Path, data: bytes) -> None:
 
 @contextmanager
 def room_needed(path: Path) -> Iterator[None]:
-    """`InputError`, which names ``path``, in place of an `OSError` of a full disk."""
+    """Raise `InputError` with ``path`` in place of the `OSError` of a full disk."""
     try:
         yield
     except OSError as error:
@@ -105,8 +102,8 @@ def room_needed(path: Path) -> Iterator[None]:
 
 
 def room_error(path: Path, error: OSError) -> InputError | None:
-    """What to raise for a full disk, or for a file that may not be as large. None: it is another
-    error."""
+    """The error to raise if a disk is full or a file exceeds its size limit. None for any other
+    ``error``."""
     return no_room(path, str(error.strerror)) if error.errno in _NO_ROOM else None
 
 
@@ -115,7 +112,8 @@ def no_room(path: Path, why: str) -> InputError:
 
 
 def sync_tree(folder: Path) -> None:
-    """Files first, then folders from the inside out: a name on disk leads to whole bytes."""
+    """Flush files first, then folders from the inside out, so that each name on disk leads to
+    complete bytes."""
     for here, _, files in os.walk(folder, topdown=False):
         for file in files:
             sync(Path(here, file))
@@ -123,7 +121,7 @@ def sync_tree(folder: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Has a file's bytes, or a folder's names, on disk when it returns."""
+    """Flush a file's bytes, or a folder's names, to disk (fsync)."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -133,7 +131,8 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """Holds the lock of the folder that has that name now; waits for it."""
+    """Hold the lock of a folder, after waiting for it. If the folder was replaced meanwhile, lock
+    the new one."""
     while True:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -145,17 +144,17 @@ def locked_folder(folder: Path) -> Iterator[None]:
             os.close(descriptor)
 
 
-def exchange(one: Path, other: Path) -> None:
-    """Two folders change places, in one step that no one sees half done."""
+def exchange(folder: Path, other: Path) -> None:
+    """Exchange two folders atomically."""
     libc = ctypes.CDLL(None, use_errno=True)
-    names = (_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other))
+    names = (_AT_FDCWD, os.fsencode(folder), _AT_FDCWD, os.fsencode(other))
     if libc.renameat2(*names, ctypes.c_uint(_RENAME_EXCHANGE)) == 0:
         return
     number = ctypes.get_errno()
     if number in (errno.EINVAL, errno.ENOSYS):
         raise InputError(
-            f"{other}: expected a file system that exchanges two folders in one step, "
-            "got one that does not; copy the package to another, add the plan, and copy it back "
-            "as the next version"
+            f"{other}: expected a file system that can exchange two folders (RENAME_EXCHANGE), "
+            "got one that cannot; copy the package to another file system, add the plan there, "
+            "and copy it back as the next version"
         )
     raise OSError(number, os.strerror(number), str(other))

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from embershard.errors import ConfigError, PackageError, UnavailableError
-from embershard.package import check_signature, sign_package, signing
+from embershard.package import check_signature, sign_package, signature
 from tests.cli.running import ROOT, run
 from tests.package.keys import private_pem, public_pem, write_keys
 
@@ -117,7 +117,7 @@ def test_what_is_no_private_key_is_refused(package, keys, tmp_path, text):
     }
     if text in contents:
         file.write_bytes(contents[text])
-    with pytest.raises(ConfigError, match=r"some\.key: (expected a PEM private key|No such file)"):
+    with pytest.raises(ConfigError, match=r"some\.key: (expected an Ed25519 private|No such file)"):
         sign_package(package, file)
     assert not (package.parent / "1.sig").exists()
 
@@ -136,7 +136,7 @@ def test_what_are_no_public_keys_is_refused(package, keys, tmp_path, text):
             "empty": b"",
         }[text]
     )
-    with pytest.raises(ConfigError, match=r"trusted\.pem: expected public keys in PEM, at least"):
+    with pytest.raises(ConfigError, match=r"trusted\.pem: expected only Ed25519 public keys in"):
         check_signature(package, file)
 
 
@@ -145,7 +145,7 @@ def test_a_signature_that_cannot_be_written_is_named(package, keys, monkeypatch,
     def fail(file, data):
         raise OSError(number, os.strerror(number), f"{file}.scratch")
 
-    monkeypatch.setattr(signing, "replace_file", fail)
+    monkeypatch.setattr(signature, "replace_file", fail)
     with pytest.raises(UnavailableError) as caught:
         sign_package(package, keys.private)
     assert str(caught.value) == f"{package}.sig: cannot be written: {os.strerror(number)}"

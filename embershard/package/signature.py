@@ -1,5 +1,8 @@
-"""Signatures: ``<repository>/<model>/<version>.sig``, Ed25519 (RFC 8032) over ``manifest.sha256``,
-from which every byte of a package follows. docs/security.md says what they are worth."""
+"""Signs packages and checks signatures, in ``<repository>/<model>/<version>.sig``.
+
+A signature is Ed25519 (RFC 8032) of ``manifest.sha256``, which determines every byte of a package.
+docs/security.md says what it protects against.
+"""
 
 import hashlib
 from contextlib import suppress
@@ -7,8 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from embershard.errors import ConfigError, UnavailableError
+from embershard.package.files import replace_file
 from embershard.package.folder_checks import read_manifest
-from embershard.package.sealing import replace_file
 from embershard.package.validation import MANIFEST_DIGEST, refusal
 
 SIGNATURE_BYTES: Final = 64
@@ -18,24 +21,24 @@ END: Final = b"-----END PUBLIC KEY-----"
 
 
 def signature_file(package: Path) -> Path:
-    """Where the signature of a package lies: beside its folder, in which nothing may change."""
+    """The signature file of a package. It is outside the folder, which is immutable."""
     return package.with_name(f"{package.name}.sig")
 
 
 def sign_package(package: str | Path, key: str | Path) -> Path:
-    """Writes the signature of a package, whole or not at all; one that is there is replaced.
+    """Write or replace the signature of a package, atomically.
 
     Args:
-        package: folder of one version. Its manifest is checked; `verify_package` checks the rest.
-        key: a PEM file with a private key (Ed25519) that needs no password.
+        package: folder of one version. Only its manifest is checked; see `verify_package`.
+        key: a PEM file with an Ed25519 private key without a password.
 
     Returns:
-        The file.
+        The signature file.
 
     Raises:
         PackageError: the manifest is damaged.
-        ConfigError: no such key; the Python package cryptography is missing.
-        UnavailableError: the file cannot be written: a full or read-only disk, say.
+        ConfigError: there is no such key, or the Python package cryptography is missing.
+        UnavailableError: the file cannot be written, for example on a full or read-only disk.
     """
     folder = Path(package).absolute()
     private = _private_key(Path(key))
@@ -44,19 +47,19 @@ def sign_package(package: str | Path, key: str | Path) -> Path:
 
 
 def check_signature(package: str | Path, trusted: str | Path) -> str:
-    """Compares the signature of a package with its manifest's digest, as a server does.
+    """Check the signature of a package, as a server does.
 
     Args:
         package: folder of one version.
-        trusted: a PEM file of public keys (Ed25519), of which any will do.
+        trusted: a PEM file with Ed25519 public keys. Any of them may have signed.
 
     Returns:
-        Fingerprint of the key that made the signature: ``SHA256:`` and the digest, in hex, of its
-        SubjectPublicKeyInfo in DER, as ``openssl pkey -pubin -outform DER | sha256sum`` has it.
+        Fingerprint of the key that signed: ``SHA256:`` and the hex digest of its
+        SubjectPublicKeyInfo in DER, as ``openssl pkey -pubin -outform DER | sha256sum`` prints it.
 
     Raises:
-        PackageError: no signature, or not by one of the keys.
-        ConfigError: no such keys; the Python package cryptography is missing.
+        PackageError: there is no signature, or none of the keys made it.
+        ConfigError: there are no such keys, or the Python package cryptography is missing.
     """
     folder = Path(package).absolute()
     file = signature_file(folder)
@@ -66,7 +69,8 @@ def check_signature(package: str | Path, trusted: str | Path) -> str:
 
 
 def check_signed(name: str, signature: bytes | None, signed: bytes, trusted: Path) -> str:
-    """`check_signature` of bytes at hand: of the file ``name`` (None: there is none), and of
+    """`check_signature` for files in memory. ``name``: name of the signature file for error
+    messages. ``signature``: its bytes, or None without such a file. ``signed``: the bytes of
     ``manifest.sha256``."""
     keys = _public_keys(trusted)
     if signature is None:
@@ -84,8 +88,7 @@ def check_signed(name: str, signature: bytes | None, signed: bytes, trusted: Pat
 
 
 def write_signature(package: Path, signature: bytes) -> Path:
-    """Puts a signature where it belongs, whole or not at all. `UnavailableError`: it cannot be
-    written."""
+    """Write or replace a signature file, atomically. `UnavailableError`: it cannot be written."""
     file = signature_file(package)
     try:
         replace_file(file, signature)
@@ -96,7 +99,7 @@ def write_signature(package: Path, signature: bytes) -> Path:
 
 
 def _cryptography() -> tuple[Any, Any]:
-    """Its kinds of keys, and what reads and writes them. Loaded where keys are used."""
+    """The optional package's modules ed25519 and serialization."""
     try:
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ed25519
@@ -117,20 +120,24 @@ def _private_key(path: Path) -> Any:
     with suppress(TypeError, ValueError):
         key = serialization.load_pem_private_key(data, password=None)
     if not isinstance(key, ed25519.Ed25519PrivateKey):
-        raise ConfigError(f"{path}: expected a PEM private key (Ed25519) without a password")
+        raise ConfigError(
+            f"{path}: expected an Ed25519 private key in PEM without a password, got something else"
+        )
     return key
 
 
 def _public_keys(path: Path) -> list[Any]:
     ed25519, serialization = _cryptography()
     *blocks, rest = _read(path).split(END)
-    found = list[Any]()
+    keys = list[Any]()
     with suppress(ValueError):
-        found = [serialization.load_pem_public_key(each.lstrip() + END + b"\n") for each in blocks]
-    is_ed25519 = [isinstance(key, ed25519.Ed25519PublicKey) for key in found]
-    if not found or not all(is_ed25519) or b"-----BEGIN" in rest:
-        raise ConfigError(f"{path}: expected public keys in PEM, at least one, all Ed25519")
-    return found
+        keys = [serialization.load_pem_public_key(block.lstrip() + END + b"\n") for block in blocks]
+    is_ed25519 = [isinstance(key, ed25519.Ed25519PublicKey) for key in keys]
+    if not keys or not all(is_ed25519) or b"-----BEGIN" in rest:
+        raise ConfigError(
+            f"{path}: expected only Ed25519 public keys in PEM, at least one, got something else"
+        )
+    return keys
 
 
 def _read(path: Path) -> bytes:

@@ -1,7 +1,9 @@
-"""Finds the operation at fault: one by which an example's output depends on its neighbours, or
-gives NaN or infinity because a list of a sparse input is empty.
+"""Finds the operation that makes a module unfit for serving, and advises what to write instead.
 
-Any list of a request may be empty: a new user has no history. A server fails such a request.
+| fault | consequence |
+|---|---|
+| an operation computes across the rows of a batch | scores depend on the other examples |
+| an operation returns NaN or infinity for an empty list | a server fails requests of new users |
 """
 
 import dataclasses
@@ -15,7 +17,7 @@ from torch import Tensor, fx, nn
 
 from embershard.export.dense_program import LookedUp
 from embershard.export.embeddings import Layout
-from embershard.export.tracing import line_of, target_name, trace
+from embershard.export.trace import line_of, target_name, trace
 from embershard.jagged import JaggedTensor
 
 OVER_ROWS = frozenset(
@@ -25,8 +27,8 @@ OVER_ROWS = frozenset(
 Recording: TypeAlias = dict[fx.Node, Tensor]
 
 
-def recorded(module: nn.Module, graph: fx.Graph, arguments: Sequence[Any]) -> Recording:
-    """Run a trace of ``module``: every tensor on the way, by node."""
+def record_values(module: nn.Module, graph: fx.Graph, arguments: Sequence[Any]) -> Recording:
+    """Run a trace of ``module``, and return the tensor of each node."""
     recorder = _Recorder(module, graph)
     recorder.run(*arguments)
     return recorder.values
@@ -35,22 +37,23 @@ def recorded(module: nn.Module, graph: fx.Graph, arguments: Sequence[Any]) -> Re
 def first_crossing(
     together: Recording, alone: Sequence[Recording], close: Callable[[Tensor, Tensor], bool]
 ) -> fx.Node | None:
-    """The first node whose value for a batch is not that of its examples, one after another."""
+    """The first node whose value for a batch differs from its values for parts of the batch.
+    ``alone``: the recordings of the parts."""
     for node, value in together.items():
-        parts = [each[node] for each in alone]
-        is_constant = all(torch.equal(part, value) for part in parts)  # As a parameter is.
-        if not is_constant and not _by_rows(value, parts, close):
+        parts = [recording[node] for recording in alone]
+        is_constant = all(torch.equal(part, value) for part in parts)
+        if not is_constant and not _equals_parts(value, parts, close):
             return node
     return None
 
 
 def random_constant(module: nn.Module, traced: fx.Graph) -> fx.Node | None:
-    """The node that takes a number or tensor that forward draws by itself, such as
-    ``torch.randn(16)``: another trace has another one."""
+    """The first node with a random number or tensor, such as ``torch.randn(16)``, that tracing
+    turned into a constant. Another trace has another constant."""
     pairs: Iterator[tuple[fx.Node, fx.Node]] = zip(traced.nodes, trace(module).nodes, strict=False)
     for node, other in pairs:
         if node.op == other.op == "get_attr":
-            tensor, again = (attrgetter(str(read.target))(module) for read in (node, other))
+            tensor, again = (attrgetter(str(constant.target))(module) for constant in (node, other))
             if not torch.equal(tensor, again):
                 return node
         elif _literals(node) != _literals(other):
@@ -63,7 +66,7 @@ def _literals(node: fx.Node) -> Any:
 
 
 def crossing_remedy(node: fx.Node) -> str:
-    """What to write in place of a node of `first_crossing`, ``; write ...``, or nothing."""
+    """Advice for a node of `first_crossing`, ``; write ...``, or ""."""
     name = target_name(node)
     transposed = name == "t" or (node.target is getattr and node.args[1] == "T")
     if transposed or name in ("matmul", "mm"):
@@ -71,12 +74,12 @@ def crossing_remedy(node: fx.Node) -> str:
     dim = node.kwargs.get("dim", node.args[1] if len(node.args) > 1 else None)
     if name in ("softmax", "log_softmax") and dim not in (0, None):
         return (
-            "; padding counts in this softmax; write masked_fill(~mask, -1e9) before it, and "
+            "; this softmax includes padding; write masked_fill(~mask, -1e9) before it, and "
             "multiply the softmax by the mask"
         )
     if name in OVER_ROWS and dim in (0, None):
         return f"; write {name} over dim=-1, or nn.BatchNorm1d for statistics of the training data"
-    if _padded_to_the_longest(node):
+    if _is_padded_to_longest(node):
         return (
             "; to_padded_dense() without a width pads to the longest list of a batch; write "
             "to_padded_dense(max_ids), or mask the padding"
@@ -84,17 +87,17 @@ def crossing_remedy(node: fx.Node) -> str:
     return ""
 
 
-def _padded_to_the_longest(node: fx.Node) -> bool:
-    """Whether a value follows from ``to_padded_dense()`` without a width."""
+def _is_padded_to_longest(node: fx.Node) -> bool:
+    """True if a value depends on ``to_padded_dense()`` without a width."""
     seen, waiting = {node}, [node]
     while waiting:
-        each = waiting.pop()
-        if each.op == "call_method" and each.target == "to_padded_dense":
-            given = each.args[1] if len(each.args) > 1 else each.kwargs.get("desired_length")
-            if given is None:
+        source = waiting.pop()
+        if source.op == "call_method" and source.target == "to_padded_dense":
+            width = source.args[1] if len(source.args) > 1 else source.kwargs.get("desired_length")
+            if width is None:
                 return True
-        waiting += [source for source in each.all_input_nodes if source not in seen]
-        seen.update(each.all_input_nodes)
+        waiting += [before for before in source.all_input_nodes if before not in seen]
+        seen.update(source.all_input_nodes)
     return False
 
 
@@ -110,21 +113,23 @@ class _Recorder(fx.Interpreter):
         return value
 
 
-def _by_rows(
+def _equals_parts(
     value: Tensor, parts: Sequence[Tensor], close: Callable[[Tensor, Tensor], bool]
 ) -> bool:
-    """Any number of rows an example: its own, those of its reshaped vectors."""
+    """True if a value consists of the rows of its parts. Reshaping may have given an example any
+    number of rows."""
     if value.ndim < 1 or any(part.ndim != value.ndim for part in parts):
         return False
     if len({part.shape[1:] for part in parts} | {value.shape[1:]}) == 1:
         return close(value, torch.cat(list(parts)))
-    return _padded(value, parts, close)
+    return _equals_padded_parts(value, parts, close)
 
 
-def _padded(
+def _equals_padded_parts(
     value: Tensor, parts: Sequence[Tensor], close: Callable[[Tensor, Tensor], bool]
 ) -> bool:
-    """The same where lists were padded to the longest of a batch: what pads hold does not count."""
+    """`_equals_parts` for lists that are padded to the longest list of a batch, without comparing
+    the padding."""
     rows = sum(len(part) for part in parts)
     rest = {part.shape[2:] for part in parts} | {value.shape[2:]}
     if value.ndim < 2 or len(rest) > 1 or len(value) != rows:
@@ -132,11 +137,11 @@ def _padded(
     if value.shape[1] != max(part.shape[1] for part in parts):
         return False
     cut = torch.split(value, [len(part) for part in parts])
-    return all(close(own[:, : part.shape[1]], part) for own, part in zip(cut, parts, strict=True))
+    return all(close(rows[:, : part.shape[1]], part) for rows, part in zip(cut, parts, strict=True))
 
 
-# Inputs that are emptied alone. Further ones are emptied together with all others.
-MOST_ALONE = 16
+ALONE_MAX = 16
+"""Limit on the inputs whose lists are emptied one input at a time, which takes time."""
 
 ATTENTION = (
     nn.MultiheadAttention,
@@ -149,8 +154,8 @@ ATTENTION = (
 
 CLAMP = "a divisor that is never 0, such as lengths.clamp(min=1)"
 ATTEND = (
-    "torch.nan_to_num(...) around its result, or put a learned or zero vector first that the mask "
-    "never hides"
+    "torch.nan_to_num(...) around its result, or put a learned or zero vector in front that the "
+    "mask never hides"
 )
 SOFTMAX = "masked_fill(~mask, -1e9) in place of -inf, and multiply the softmax by the mask"
 LOG = "x.clamp(min=1e-6) as its argument"
@@ -172,54 +177,54 @@ INSTEAD = {
     "softmax": SOFTMAX,
     "truediv": CLAMP,
 }
-"""By function or method: what to write in its place."""
 
 
 def empty_input_groups(layout: Layout) -> Iterator[tuple[str, ...]]:
-    """Inputs whose lists are emptied together: each alone, sequences first, then all."""
-    lookups = sorted(layout.every(), key=lambda each: each.lookup.output == "pooled")
-    every = list(dict.fromkeys(each.input.name for each in lookups))
-    for name in every[:MOST_ALONE]:
+    """Yield groups of inputs whose lists to empty together: single inputs, those with sequences
+    first, and then all inputs."""
+    lookups = sorted(layout.every(), key=lambda lookup: lookup.lookup.output == "pooled")
+    names = list(dict.fromkeys(lookup.input.name for lookup in lookups))
+    for name in names[:ALONE_MAX]:
         yield (name,)
-    if len(every) > 1:
-        yield tuple(every)
+    if len(names) > 1:
+        yield tuple(names)
 
 
 def with_empty_lists(
     looked_up: LookedUp, layout: Layout, names: tuple[str, ...], empty: Tensor
 ) -> LookedUp:
-    """The same lookups, the lists of inputs ``names`` empty for some examples, bool ``(B,)``."""
+    """The lookups after the lists of the inputs ``names`` were emptied for the examples ``empty``,
+    bool ``(B,)``."""
     pooled, sequences = dict(looked_up.pooled), dict(looked_up.sequences)
-    for each in layout.every():
-        if each.input.name not in names:
+    for table_lookup in layout.every():
+        if table_lookup.input.name not in names:
             continue
-        key = each.path, each.key
-        if each.lookup.output == "sequence":
-            sequences[key] = _emptied(sequences[key], empty)
+        key = table_lookup.path, table_lookup.key
+        if table_lookup.lookup.output == "sequence":
+            sequences[key] = _empty_lists(sequences[key], empty)
         else:
             pooled[key] = pooled[key].masked_fill(empty.unsqueeze(1), 0)
     return dataclasses.replace(looked_up, pooled=pooled, sequences=sequences)
 
 
-def _emptied(lists: JaggedTensor, empty: Tensor) -> JaggedTensor:
+def _empty_lists(lists: JaggedTensor, empty: Tensor) -> JaggedTensor:
     lengths = lists.lengths()
     kept = torch.repeat_interleave(~empty, lengths)
     return JaggedTensor(lists.values()[kept], lengths=lengths.masked_fill(empty, 0))
 
 
 def finite_rows(output: Tensor) -> Tensor:
-    """Bool: the rows without NaN or infinity."""
     return output.isfinite().flatten(1).all(1) if output.ndim > 1 else output.isfinite()
 
 
-def explain(
+def empty_lists_message(
     module: nn.Module, full: Recording, emptied: Recording, names: tuple[str, ...], output: str
 ) -> str:
-    """The message of a refusal. ``full``: every tensor of a run without empty lists; ``emptied``:
-    of the same run with empty lists of ``names``; ``output``: what is not finite then."""
+    """The error message for an output that is not finite if lists are empty. ``full``: recording of
+    a batch. ``emptied``: recording of the batch with empty lists of the inputs ``names``."""
     node = first_not_finite(full, emptied)
     where = f"{line_of(node)}: " if node else ""
-    instead = _instead(node, module) if node else OTHERWISE
+    instead = _finite_remedy(node, module) if node else OTHERWISE
     inputs = ", ".join(repr(name) for name in names)
     lists = f"input {inputs}" if len(names) == 1 else f"inputs {inputs}"
     return (
@@ -229,54 +234,59 @@ def explain(
 
 
 OUT_OF_RANGE = ("index out of range in self", "Class values must be")
-"""In what torch says of an index that is a tensor."""
+"""Parts of torch's messages for a tensor that is an invalid index."""
 
 
 def failure_remedy(error: Exception) -> str:
-    """What to write if the module fails: nn.TransformerEncoder or a maximum because all lists of a
-    batch are empty, a norm because it has no running statistics, or an index because dense inputs
-    are any numbers."""
+    """Advice for a module that fails with ``error``, or ""."""
+    # nn.TransformerEncoder fails if all lists of a batch are empty.
     if "to_padded_tensor" in str(error):
         return f"; lists may be empty; write {WITHOUT_NESTED_TENSORS}"
+    # A maximum fails if all lists of a batch are empty.
     if "have non-zero size" in str(error):
         return (
             "; without a width a batch of empty lists has width 0; write to_padded_dense(max_ids)"
         )
     if "more than 1 value per channel" in str(error):
         return (
-            "; it normalizes by the statistics of the batch; write track_running_stats=True, for "
+            "; it normalizes by the statistics of the batch; write track_running_stats=True to use "
             "those of the training data"
         )
     if any(part in str(error) for part in OUT_OF_RANGE):
         return (
-            "; an index that is computed from dense inputs may be any number; write "
+            "; an index that is computed from dense inputs may be out of range; write "
             "index.clamp(0, rows - 1), or index.remainder(rows)"
         )
     return ""
 
 
 def nested_tensor_remedy(module: nn.Module) -> str:
-    """What to write if nn.TransformerEncoder may cut padding to the longest list of a batch."""
-    encoders = [each for each in module.modules() if isinstance(each, nn.TransformerEncoder)]
-    if not any(each.use_nested_tensor for each in encoders):
+    """Advice for a module with nn.TransformerEncoder, which may shorten padding to the longest list
+    of a batch, or ""."""
+    encoders = [part for part in module.modules() if isinstance(part, nn.TransformerEncoder)]
+    if not any(encoder.use_nested_tensor for encoder in encoders):
         return ""
-    return f"; nested tensors cut padding to the batch; write {WITHOUT_NESTED_TENSORS}"
+    return (
+        "; nested tensors shorten padding to the longest list of the batch; write "
+        f"{WITHOUT_NESTED_TENSORS}"
+    )
 
 
 def first_not_finite(full: Recording, emptied: Recording) -> fx.Node | None:
-    """The first operation that gives NaN, else infinity, with empty lists alone."""
-    for found in (torch.isnan, torch.isinf):
+    """The first node with NaN, or else the first with infinity, in ``emptied`` but not in
+    ``full``."""
+    for is_fault in (torch.isnan, torch.isinf):
         for node, value in emptied.items():
             before = full.get(node)
-            known = before is not None and bool(found(before).any())
-            if not known and bool(found(value).any()):
+            known = before is not None and bool(is_fault(before).any())
+            if not known and bool(is_fault(value).any()):
                 return node
     return None
 
 
-def _instead(node: fx.Node, module: nn.Module) -> str:
+def _finite_remedy(node: fx.Node, module: nn.Module) -> str:
     if node.target is operator.getitem and isinstance(node.args[0], fx.Node):
-        return _instead(node.args[0], module)  # The first item of what attention gives.
+        return _finite_remedy(node.args[0], module)  # Attention returns a tuple.
     if node.op == "call_module":
         layer = module.get_submodule(str(node.target))
         if isinstance(layer, ATTENTION):

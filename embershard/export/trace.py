@@ -1,4 +1,4 @@
-"""From a module to a graph whose leaves are its embedding modules."""
+"""Traces a module to a graph whose leaves are its embedding modules."""
 
 import ast
 import inspect
@@ -22,12 +22,12 @@ from embershard.export.embeddings import EMBEDDING_MODULES
 from embershard.export.item_assignment import item_assigned
 from embershard.modules import to_examples
 
-# Nothing is compiled before it is imported, which takes seconds.
 COMPILER = "torch._dynamo"
+"""Module of torch.compile. It takes seconds to import, so we only use it if it is loaded."""
 
 
 def uncompiled(module: nn.Module) -> nn.Module:
-    """What ``torch.compile(module)`` was made from; any other module itself."""
+    """The original of a module of torch.compile, or the module itself."""
     if COMPILER in sys.modules and isinstance(
         module, sys.modules[COMPILER].eval_frame.OptimizedModule
     ):
@@ -37,13 +37,13 @@ def uncompiled(module: nn.Module) -> nn.Module:
 
 
 def uncompiled_name(name: str) -> str:
-    """Of a weight in the state dict of a compiled module: its name in what that was made from."""
+    """The name of a compiled module's weight in the original module."""
     return name.replace("_orig_mod.", "")
 
 
 @contextmanager
 def run_uncompiled() -> Iterator[None]:
-    """Run modules and functions that torch.compile made, at any depth, as they were before."""
+    """Run the originals of all compiled modules and functions during the block."""
     if COMPILER not in sys.modules:
         yield
         return
@@ -53,15 +53,22 @@ def run_uncompiled() -> Iterator[None]:
 
 
 def passing_answer(frame: FrameType) -> bool | None:
-    """What a traced value says of itself so that the check around it passes, where Python asks in
-    ``frame`` whether it is true. None: that is no check, or one whose test both holds and negates
-    such answers."""
+    """The truth of a traced value that lets the author's check at ``frame`` pass.
+
+    Checks are assert statements, and if statements that only raise an error. Tracing skips them,
+    since values are unknown.
+
+    Returns:
+        True or False. None: the line is no check, or its test has several negations.
+    """
     checks = [
         check
         for check in _checks(frame.f_code.co_filename)
         if check.first_line <= frame.f_lineno <= check.last_line
     ]
-    return min(checks, key=lambda each: each.last_line - each.first_line).answer if checks else None
+    if not checks:
+        return None
+    return min(checks, key=lambda check: check.last_line - check.first_line).answer
 
 
 class _Check:
@@ -85,7 +92,7 @@ def _negates(node: ast.AST) -> bool:
 def _checks(file: str) -> tuple[_Check, ...]:
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
-    except SyntaxError:  # No Python, or of another version.
+    except SyntaxError:
         return ()
     return tuple(
         _Check(node)
@@ -98,7 +105,6 @@ def _only_raises(node: ast.If) -> bool:
     return not node.orelse and len(node.body) == 1 and isinstance(node.body[0], ast.Raise)
 
 
-# Frames of these are not the author's.
 LIBRARIES = (
     str(Path(torch.__file__).parent),
     str(Path(__file__).parent),
@@ -106,24 +112,25 @@ LIBRARIES = (
     to_examples.__code__.co_filename,
     "<",
 )
+"""Beginnings of file names that are not the author's code. "<" is code without a file."""
 
 
-# Layers of torch that TorchScript refuses, unlike what their forwards call.
 REFUSED_LAYERS = (nn.SyncBatchNorm, nn.MaxUnpool1d, nn.MaxUnpool2d, nn.MaxUnpool3d)
+"""Layers that TorchScript refuses. It compiles their operations, so tracing enters them."""
 
 
 INSTEAD = {
-    "cannot be iterated": "a known number of names (a, b = x.shape), indices (x[:, 0]), a known "
+    "cannot be iterated": "a fixed number of names (a, b = x.shape), indices (x[:, 0]), a fixed "
     "number of steps (for i in range(5): x[:, i]) or keys (for key in ('user', 'item'): "
     "pooled[key])",
-    "control flow": "torch.where(condition, a, b) for what depends on values; decide what depends "
-    "on shapes when the module is built",
+    "control flow": "torch.where(condition, a, b) for conditions on values; evaluate conditions on "
+    "shapes when the module is built",
     "'len' is not supported": "x.shape[0] in place of len(x)",
     "interpreted as an integer": "operations on the whole batch in place of a loop over its rows; "
-    "other numbers must be known when the module is built",
+    "set other numbers when the module is built",
     "int() argument must be": "sizes without int(): x.shape[0]; tensors in place of numbers: "
     "x[:, 0], not int(x[0, 0])",
-    "torch.autocast": "export_model(..., dense_dtype='bf16') in place of it",
+    "torch.autocast": "export_model(..., dense_dtype='bf16') in place of torch.autocast",
     "expand() takes": "a buffer (self.register_buffer) in place of a tensor made in forward",
     "instead found type 'TracedValue'": "the function without torch.jit.script, or a layer of it",
     "real number, not 'TracedValue'": "tensors in place of numbers: x[:, 0], not float(x[0, 0])",
@@ -132,12 +139,9 @@ INSTEAD = {
     "__cuda_array_interface__": "the layer on the padded sequence in place of "
     "pack_padded_sequence, and take output[torch.arange(output.shape[0]), lengths - 1]",
 }
-"""By a part of what a trace raises: what to write in place of the line."""
 
 
 class TracedValue(fx.Proxy):
-    """A value of a trace to whose items others may be assigned."""
-
     def __setitem__(self, index: Any, value: Any) -> None:
         arguments = (self, index, value)
         self.node = self.tracer.create_proxy("call_function", item_assigned, arguments, {}).node
@@ -163,62 +167,61 @@ class _Tracer(fx.Tracer):
         return TracedValue(node, self)
 
     def to_bool(self, obj: fx.Proxy) -> bool:
-        asking = sys._getframe(1)
-        while asking.f_code.co_filename == fx.proxy.__file__ and asking.f_back is not None:
-            asking = asking.f_back
-        answer = passing_answer(asking)
+        caller = sys._getframe(1)
+        while caller.f_code.co_filename == fx.proxy.__file__ and caller.f_back is not None:
+            caller = caller.f_back
+        answer = passing_answer(caller)
         return super().to_bool(obj) if answer is None else answer
 
 
 def trace(module: nn.Module) -> fx.Graph:
-    """Trace ``forward(dense, sparse)``. The graph's first placeholder is dense, its second
-    sparse."""
+    """Trace ``forward(dense, sparse)``. The graph's placeholders are dense and sparse."""
     name = type(module).__name__
     _check_arguments(module)
     try:
-        graph = _traced(module)
+        graph = _trace(module)
     except Exception as error:  # The author's code may raise anything.
         sentence = re.split(r"\n|\. ", str(error).strip())[0] or type(error).__name__
-        reason = sentence + _instead(error)
+        reason = sentence + _remedy(error)
         raise ExportError(f"{author_line(error)}{name}: cannot be traced: {reason}") from error
     return graph
 
 
 def _check_arguments(module: nn.Module) -> None:
-    taken = list(inspect.signature(module.forward).parameters)
-    if len(taken) == 2:
+    names = list(inspect.signature(module.forward).parameters)
+    if len(names) == 2:
         return
-    instead = ""
-    if len(taken) == 1:
-        instead = (
-            f"; write forward(self, dense, sparse), and model({taken[0]}.dense, {taken[0]}.sparse) "
+    remedy = ""
+    if len(names) == 1:
+        remedy = (
+            f"; write forward(self, dense, sparse), and model({names[0]}.dense, {names[0]}.sparse) "
             "in the training loop"
         )
     raise ExportError(
         f"{type(module).__name__}: expected forward(dense, sparse), got "
-        f"forward({', '.join(taken)}){instead}"
+        f"forward({', '.join(names)}){remedy}"
     )
 
 
-def _traced(module: nn.Module) -> fx.Graph:
+def _trace(module: nn.Module) -> fx.Graph:
     with _with_traced_arguments(), _without_autocast():
         try:
             return _Tracer().trace(module)
         except Exception:  # The author's code may raise anything.
             tracer = _Tracer()
-            tracer.proxy_buffer_attributes = True  # It may slice a buffer by a traced size.
+            tracer.proxy_buffer_attributes = True  # Lets forward slice a buffer by a traced size.
             with suppress(Exception):
                 return tracer.trace(module)
             raise
 
 
-def _instead(error: Exception) -> str:
+def _remedy(error: Exception) -> str:
     return next((f"; write {better}" for part, better in INSTEAD.items() if part in str(error)), "")
 
 
 @contextmanager
 def _without_autocast() -> Iterator[None]:
-    """Let a trace fail at an enabled ``torch.autocast``, which a graph does not record."""
+    """Let a trace fail at an enabled ``torch.autocast``, which would be missing in the graph."""
     entered: Any = torch.autocast.__enter__
 
     def enter(context: Any) -> Any:
@@ -235,12 +238,17 @@ def _without_autocast() -> Iterator[None]:
 
 @contextmanager
 def _with_traced_arguments() -> Iterator[None]:
-    """Let ``torch.zeros(rows, 4)`` be traced as ``torch.zeros((rows, 4))`` is already, and
-    ``torch.finfo(x.dtype)`` as that of float32, which exported modules compute in."""
+    """Let calls be traced that torch.fx does not support.
 
-    def taking_one(factory: Callable[..., Any]) -> Callable[..., Any]:
+    | call | traced as |
+    |---|---|
+    | ``torch.zeros(rows, 4)``, ``empty``, ``ones`` | ``torch.zeros((rows, 4))`` |
+    | ``torch.finfo(x.dtype)`` | ``torch.finfo(torch.float32)``, the type of exported modules |
+    """
+
+    def with_size_tuple(factory: Callable[..., Any]) -> Callable[..., Any]:
         def traced(*size: Any, **options: Any) -> Any:
-            if len(size) > 1 and any(isinstance(each, fx.Proxy) for each in size):
+            if len(size) > 1 and any(isinstance(part, fx.Proxy) for part in size):
                 return factory(size, **options)
             return factory(*size, **options)
 
@@ -253,7 +261,7 @@ def _with_traced_arguments() -> Iterator[None]:
         name: getattr(torch, name) for name in ("empty", "finfo", "ones", "zeros")
     }
     for name, factory in before.items():
-        setattr(torch, name, finfo if name == "finfo" else taking_one(factory))
+        setattr(torch, name, finfo if name == "finfo" else with_size_tuple(factory))
     try:
         yield
     finally:
@@ -262,13 +270,12 @@ def _with_traced_arguments() -> Iterator[None]:
 
 
 def target_name(node: fx.Node) -> str:
-    """Of the function or method that a node calls."""
     target: Any = node.target
     return target if isinstance(target, str) else getattr(target, "__name__", "")
 
 
 def line_of(node: fx.Node) -> str:
-    """Where the author wrote a node: ``file:line: code``, or the node where that is unknown."""
+    """The author's line of a node, ``file:line: code``, or the node itself if it is unknown."""
     lines = [line.strip() for line in (node.stack_trace or "").splitlines() if line.strip()]
     for place, line in reversed(list(enumerate(lines))):
         if not line.startswith('File "'):
@@ -277,18 +284,17 @@ def line_of(node: fx.Node) -> str:
         if not file.startswith(LIBRARIES):
             code = lines[place + 1] if place + 1 < len(lines) else ""
             return f"{file}:{number}: {code.rstrip(':')}"
-    if node.target is getattr:  # ``x.max(1).values`` has the line of ``x.max(1)``.
+    if node.target is getattr:  # In ``x.max(1).values`` only the node ``x.max(1)`` has a line.
         return line_of(node.all_input_nodes[0])
     return node.format_node() or node.name
 
 
 def refusal(node: fx.Node, problem: str) -> ExportError:
-    """Of an operation that a dense program cannot hold."""
     return ExportError(f"{line_of(node)}: cannot be exported: {problem}")
 
 
 def author_line(error: BaseException) -> str:
-    """Where in the author's code an error came up, ``file:line: code: ``, or nothing."""
+    """The author's line of an error, ``file:line: code: ``, or ""."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if not frame.filename.startswith(LIBRARIES):
             code = (frame.line or "").rstrip(":")

@@ -1,4 +1,4 @@
-"""Rows that training seldom looked up, left out of a package."""
+"""Leaves out rows that training seldom looked up."""
 
 import copy
 from collections.abc import Iterator, Mapping
@@ -24,8 +24,6 @@ from embershard.package.schema import Schema, SparseInput
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrunedTable:
-    """What was left out of a table."""
-
     rows_kept: int
     rows_dropped: int
 
@@ -35,44 +33,43 @@ class PrunedTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pruned:
-    """For ``export_model``."""
+    """Arguments for ``export_model``."""
 
     module: nn.Module
-    """A shallow copy, whose pruned collections are new."""
+    """A shallow copy of the module with new collections in place of the pruned ones."""
 
     schema: Schema
-    """With id maps that know the rows kept."""
+    """The schema with id maps of the kept rows."""
 
     tables: Mapping[str, PrunedTable]
-    """By the key of their counts."""
+    """By ``<path of the collection>.<table>``, as ``access_counts``."""
 
 
 def prune_rows(
     module: nn.Module, schema: Schema, access_counts: Mapping[str, Tensor], *, min_accesses: int
 ) -> Pruned:
-    """Leave out rows with fewer than ``min_accesses`` lookups. Their ids are unknown afterwards,
-    and get what the id map says of unknown ones.
+    """Leave out rows with fewer than ``min_accesses`` lookups. Afterwards their ids are unknown.
 
     ::
 
         from embershard.export import prune_rows
 
-        counts = {"embeddings.items": torch.tensor([9, 1, 5, 2])}  # Row 3 is that of unknown ids.
+        counts = {"embeddings.items": torch.tensor([9, 1, 5, 2])}  # Row 3 is for unknown ids.
         pruned = prune_rows(model, schema, counts, min_accesses=2)
         assert pruned.tables["embeddings.items"].rows_kept == 2
         es.export_model(pruned.module, pruned.schema, "repository/ranker/2")
 
     Args:
         module: as for ``export_model``.
-        schema: of its inputs. Those of a table with counts have an Identity or a Vocabulary of
-            one set of ids, with ``unknown`` oov or zero, and are looked up in that table alone.
-        access_counts: ``<path of the collection>.<table>`` -> integers ``(num_embeddings,)``, of
-            the tables to prune; see ``DistributedModelParallel.access_counts``.
-        min_accesses: at least 1. The row of unknown ids stays.
+        schema: the module's inputs. All inputs of a table with counts have the same Identity or
+            Vocabulary, with ``unknown`` oov or zero, and use no other table.
+        access_counts: for each table to prune, ``<path of the collection>.<table>`` -> integers
+            ``(num_embeddings,)``; see ``DistributedModelParallel.access_counts``.
+        min_accesses: at least 1. The row of unknown ids stays in any case.
 
     Raises:
-        ExportError: counts that fit no table, a table of which no row would stay, or inputs that
-            cannot be told that rows are gone.
+        ExportError: counts fit no table, a table would have no row left, or the inputs of a table
+            do not fulfil the conditions above.
     """
     if min_accesses < 1:
         raise ExportError(f"min_accesses: expected at least 1, got {min_accesses}")
@@ -81,7 +78,7 @@ def prune_rows(
     report, kept_of = dict[str, PrunedTable](), dict[str, dict[str, Tensor]]()
     for key, counts in access_counts.items():
         if key not in known:
-            raise ExportError(f"access counts of {key!r}: expected one of {sorted(known)}")
+            raise ExportError(f"access counts: expected keys among {sorted(known)}, got {key!r}")
         path, table = known[key]
         users = [config for _, config in known.values() if config is not table]
         ids = _id_map(key, table, inputs, users)
@@ -94,7 +91,7 @@ def prune_rows(
         kept = (counts[:rows] >= min_accesses).nonzero().flatten()
         if not len(kept):
             raise ExportError(
-                f"table {key!r}: expected a row of at least {min_accesses} lookups, "
+                f"table {key!r}: expected a row with at least {min_accesses} lookups, "
                 f"got at most {int(counts[:rows].max())}"
             )
         lost = int(counts[:rows].sum() - counts[kept].sum())
@@ -104,15 +101,15 @@ def prune_rows(
             lookups_lost=lost / max(int(counts.sum()), 1),
         )
         known_ids = np.arange(ids.rows) if isinstance(ids, Identity) else ids.ids
-        pruned = Vocabulary(known_ids[kept.numpy()], unknown=ids.unknown)
+        pruned_ids = Vocabulary(known_ids[kept.numpy()], unknown=ids.unknown)
         for feature in table.feature_names:
-            inputs[feature] = replace(inputs[feature], ids=pruned)
+            inputs[feature] = replace(inputs[feature], ids=pruned_ids)
         unknown_row = torch.arange(rows, table.num_embeddings)
         kept_of.setdefault(path, {})[table.name] = torch.cat([kept, unknown_row])
     for path, tables in kept_of.items():
         collection = module.get_submodule(path)
         assert isinstance(collection, EMBEDDING_MODULES)
-        module = _with_submodule(module, path, _pruned(collection, tables))
+        module = _with_submodule(module, path, _prune_collection(collection, tables))
     schema = Schema(dense=schema.dense, sparse=[inputs[item.name] for item in schema.sparse])
     return Pruned(module=module, schema=schema, tables=report)
 
@@ -120,17 +117,17 @@ def prune_rows(
 def prunable_counts(
     module: nn.Module, schema: Schema, access_counts: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """The counts of tables without hashed ids. A hash cannot say that some rows are gone."""
+    """The counts of tables without hashed ids. All rows of a hash map are in use."""
     hashed = {item.name for item in schema.sparse if isinstance(item.ids, Hash)}
     whole = {key for key, (_, table) in _tables(module) if hashed & {*table.feature_names}}
     return {key: counts for key, counts in access_counts.items() if key not in whole}
 
 
 def _tables(module: nn.Module) -> Iterator[tuple[str, tuple[str, EmbeddingConfig]]]:
-    """Key of counts -> path of the collection, and the table."""
-    for path, each in module.named_modules():
-        if isinstance(each, EMBEDDING_MODULES):
-            for table in configs_of(each):
+    """Yield the key of a table's counts, the path of its collection, and the table."""
+    for path, part in module.named_modules():
+        if isinstance(part, EMBEDDING_MODULES):
+            for table in configs_of(part):
                 yield f"{path}.{table.name}" if path else table.name, (path, table)
 
 
@@ -144,26 +141,29 @@ def _id_map(
     for feature in table.feature_names:
         where = f"table {key!r}: feature {feature!r}"
         if feature not in inputs:
-            raise ExportError(f"{where}: expected one of the schema's inputs {sorted(inputs)}")
+            raise ExportError(
+                f"{where}: expected one of the schema's inputs {sorted(inputs)}, got {feature!r}"
+            )
         if any(feature in other.feature_names for other in others):
             raise ExportError(f"{where}: expected one table that looks it up, got several")
         maps.append(inputs[feature].ids)
     first = maps[0]
     if not isinstance(first, Identity | Vocabulary) or first.unknown == "reject":
         raise ExportError(
-            f"table {key!r}: expected ids of an Identity or a Vocabulary with unknown oov or zero, "
-            f"got {first!r}"
+            f"table {key!r}: expected an Identity or a Vocabulary with unknown oov or zero as id "
+            f"map, got {first!r}"
         )
-    if any(each != first for each in maps):
-        raise ExportError(f"table {key!r}: expected one id map of all its features, got several")
+    if any(id_map != first for id_map in maps):
+        raise ExportError(
+            f"table {key!r}: expected the same id map for all its features, got several"
+        )
     return first
 
 
 @torch.no_grad()
-def _pruned(
+def _prune_collection(
     module: EmbeddingModule, kept: Mapping[str, Tensor]
 ) -> EmbeddingBagCollection | EmbeddingCollection:
-    """A plain collection of the rows kept, and of other tables whole."""
     tables = [
         replace(table, num_embeddings=len(kept[table.name])) if table.name in kept else table
         for table in configs_of(module)
@@ -181,11 +181,10 @@ def _pruned(
 
 
 def _with_submodule(module: nn.Module, path: str, new: nn.Module) -> nn.Module:
-    """A shallow copy with another module at ``path``."""
     if not path:
         return new
     name, _, rest = path.partition(".")
-    found = copy.copy(module)
-    found._modules = dict(module._modules)
-    found._modules[name] = _with_submodule(module.get_submodule(name), rest, new)
-    return found
+    changed = copy.copy(module)
+    changed._modules = dict(module._modules)
+    changed._modules[name] = _with_submodule(module.get_submodule(name), rest, new)
+    return changed
