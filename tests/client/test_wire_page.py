@@ -23,9 +23,3 @@ def test_the_request_in_json_equals_the_one_in_python() -> None:
     exec(found(r"```python\n((?:(?!```).)*?)with grpc"), names)
     assert names["request"] == in_json
     assert in_json.num_examples == 2
-
-
-def test_every_field_of_the_messages_has_its_line() -> None:
-    for message in (pb.PredictRequest, pb.PredictResponse, pb.Packed):
-        for field in message.DESCRIPTOR.fields:
-            assert f"`{field.name}`" in PAGE, f"{message.DESCRIPTOR.name}.{field.name}"
