@@ -92,7 +92,7 @@ def test_second_model_recovers_from_a_looping_canary(tmp_path):
         looping = pool.submit(predict, client, price=ENDLESS_PRICE, label="canary")
         read_log_until(LOOP_BEGINS, server)
         assert predict(client, "other", timeout_seconds=60).version == 1
-        with pytest.raises(NotFoundError, match="label 'canary' is not defined here"):
+        with pytest.raises(NotFoundError):
             looping.result()  # UNAVAILABLE, which the client retries.
         assert predict(client).version == 1
         assert metric(server.metrics, "embershard_default_version") == 2
