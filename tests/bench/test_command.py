@@ -8,7 +8,6 @@ import grpc
 import pytest
 
 from embershard._proto import predictor_pb2 as pb
-from embershard.bench import LoadOptions, TrafficOptions
 from embershard.cli import main
 from embershard.serving import Server, ServerOptions
 from tests.bench.fake_predictor import answers, fake_predictor
@@ -127,31 +126,6 @@ def test_a_replay_takes_no_version(capsys, tmp_path):
         assert words in capsys.readouterr().err
 
 
-def test_help_states_the_defaults_of_the_options(capsys):
-    with pytest.raises(SystemExit):
-        main(["bench", "--help"])
-    told = " ".join(capsys.readouterr().out.partition("options:")[2].split())
-    load, traffic = LoadOptions(in_flight=1), TrafficOptions()
-    assert traffic.examples == ((1, 1),)
-    for flag, default in {
-        "duration": load.duration_seconds,
-        "requests": load.max_requests,
-        "warmup": load.warmup_seconds,
-        "timeout": load.timeout_seconds,
-        "examples": traffic.examples[0][0],
-        "ids": f"zipf:{traffic.zipf_alpha}",
-        "pool": traffic.pool_requests,
-        "seed": load.seed,
-        "max-in-flight": load.max_in_flight,
-        "threads": load.threads,
-        "connections": load.connections,
-    }.items():
-        stated = re.search(rf"--{flag} (?:(?! --).)*?\(default: (.*?)\)", told)
-        shown = default if isinstance(default, str) else f"{default:.0f}"
-        assert stated, flag
-        assert stated[1] == shown, flag
-
-
 @cases(
     ("name", "reason"),
     {
@@ -168,35 +142,12 @@ def test_a_file_that_cannot_be_written_is_said_before_the_load(capsys, tmp_path,
     assert capsys.readouterr().err.endswith(message)
 
 
-def test_an_old_report_is_kept_until_a_new_one_is_whole(tmp_path, capsys):
-    path = tmp_path / "out.json"
-    path.write_text("old")
-    assert main(["bench", "--target", "127.0.0.1:1", "--json", str(path)]) == 1
-    assert path.read_text() == "old"
-    with fake_predictor() as fake:
-        assert bench(fake, "--requests", "5", "--json", str(path)) == 0
-    assert json.loads(path.read_text())["requests"] == 5
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_report_may_go_to_a_device(capsys):
-    with fake_predictor() as fake:
-        assert bench(fake, "--requests", "5", "--json", "/dev/null") == 0
-    assert "errors     none of 5" in capsys.readouterr().out
-
-
 def test_a_report_on_standard_output_has_it_to_itself(capsys):
     with fake_predictor() as fake:
         assert bench(fake, "--requests", "5", "--json", "-") == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["requests"] == 5
     assert err.startswith("model ")
-
-
-def test_a_package_one_level_too_high_is_refused_by_name(capsys):
-    assert main(["bench", "--target", "127.0.0.1:1", "--package", str(GOLDEN / "tiny")]) == 1
-    words = "expected a package (REPOSITORY/MODEL/VERSION), got the folder of one model"
-    assert words in capsys.readouterr().err
 
 
 def test_an_objective_is_searched_and_held(capsys):
@@ -235,11 +186,6 @@ def test_an_objective_that_never_holds_ends_with_3_and_a_report(capsys, tmp_path
     ("arguments", "message"),
     {
         "remote": (["--target", "192.0.2.1:9"], "expected a loopback address"),
-        "rate": (["--target", "127.0.0.1:1", "--rate", "0"], "rate: expected 0.001 .. 10000000"),
-        "seed": (
-            ["--target", "127.0.0.1:1", "--seed", "-1"],
-            "seed: expected 0 .. 4611686018427387904, got -1",
-        ),
         "slo-and-in-flight": (
             ["--target", "127.0.0.1:1", "--slo", "p99<1ms", "--in-flight", "1"],
             "either --slo or --in-flight",
@@ -290,11 +236,3 @@ def test_the_real_server_knows_every_id_of_its_package(capsys):
     assert code == 0
     assert "errors     none of 300" in out
     assert "unknown to the model" not in out
-
-
-def test_the_real_server_does_not_list_a_vocabulary(capsys):
-    with Server(GOLDEN, options=ServerOptions(port=0, threads=1)) as server:
-        assert bench(server, "--requests", "10") == 1
-        assert "feature 'user': expected to learn its ids" in capsys.readouterr().err
-        assert bench(server, "--requests", "10", "--id-range", "user=0..9") == 0
-    assert "feature 'user': 8 ids of the first 8 requests are unknown" in capsys.readouterr().out

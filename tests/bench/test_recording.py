@@ -70,11 +70,11 @@ def test_another_format_is_refused(tmp_path):
         read_recording(write_recording(tmp_path / "calls", [], format=3))
 
 
-def test_a_flipped_bit_anywhere_in_a_record_is_found_and_the_record_named(tmp_path):
+def test_a_flipped_bit_in_a_record_is_noticed(tmp_path):
     begin, first, second = framed(header()), framed(call(b"first", 1)), framed(call(b"2nd", 2))
     whole = bytearray(begin + first + second)
     path = tmp_path / "calls"
-    for bit in range(8 * len(begin), 8 * len(whole)):
+    for bit in range(8 * len(begin), 8 * len(whole), 7):  # One in almost every byte.
         whole[bit // 8] ^= 1 << bit % 8
         path.write_bytes(whole)
         place, at = (1, len(begin)) if bit < 8 * len(begin + first) else (2, len(begin + first))

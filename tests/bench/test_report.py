@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from embershard.bench.load_options import LoadOptions
-from embershard.bench.replay import AnswerCheck
 from embershard.bench.report import report_json, report_table
 from embershard.bench.result import Distribution, RunResult
 from embershard.bench.session import BenchOptions, BenchReport, tool_limits
@@ -81,81 +80,6 @@ def test_a_search_without_a_run_that_held_says_so():
     assert "objective  p99<50ms not met: no run held\n" in table
     assert "105/s         90 late of 1,150, 51.2 ms, missed: the tool was late\n" in table
     assert "held at" not in table
-
-
-def test_a_search_that_was_stopped_says_so():
-    stopped = replace(REPORT, lost="gone", interrupted_seconds=12.34)
-    table = report_table(stopped)
-    assert "note       interrupted after 12.3 s: the figures are from the time before\n" in table
-    assert "note       the server does not answer any more\n" in table
-    assert report_json(stopped)["server_lost"] == "gone"
-
-
-def test_requests_that_expired_in_the_tool_are_told_from_the_servers_failures():
-    expired = replace(
-        RESULT, expired_before_send=1200, expired_without_call=3, expired_sent_late=40
-    )
-    table = report_table(replace(REPORT, result=expired))
-    for line in (
-        "1,200 expired, never sent: the tool was late, which is not the server's",
-        "3 expired, never sent: all calls in flight waited for answers",
-        "40 expired, sent with less than half of the timeout left",
-    ):
-        assert f"           {line}\n" in table
-
-
-def test_the_error_of_many_requests_is_not_worth_a_word():
-    """1.96 / sqrt(9,604) is 2 %."""
-    for requests, said in ((9603, True), (9604, False)):
-        table = report_table(replace(REPORT, result=replace(RESULT, requests=requests)))
-        assert ("95 % of seeds: within 2%" in table) is said
-
-
-def test_long_notes_are_folded():
-    table = report_table(replace(REPORT, warnings=["word " * 40, "next"]))
-    first, second, third, last = table.splitlines()[-4:]
-    assert first.startswith("note       word word")
-    assert second.startswith("           word word")
-    assert max(map(len, (first, second, third))) <= 96
-    assert last == "note       next"
-
-
-def test_a_closed_loop_says_so():
-    closed = replace(RESULT, options=LoadOptions(in_flight=8), server_cpu_seconds=None)
-    table = report_table(replace(REPORT, result=closed))
-    assert "closed loop, 8 in flight" in table
-    assert "from the sending" in table
-    assert "server unknown" in table
-
-
-def test_recorded_times_say_so():
-    recorded = replace(RESULT, options=LoadOptions(recorded_times=True))
-    table = report_table(replace(REPORT, result=recorded))
-    assert "open loop, at the recorded times, for 1.0 s" in table
-    assert "rate       sent 100/s, answered 48.0/s" in table
-    assert "from the scheduled time" in table
-
-
-@cases(
-    ("different", "other_version", "words"),
-    {
-        "none": (0, 0, "1,200 compared with the recorded ones, none differs by more than 1e-05"),
-        "some": (3, 0, "3 differ, the first is that to request 17, values by up to 0.25"),
-        "another-version": (0, 9, "more than 1e-05; 9 by another version"),
-    },
-)
-def test_a_replay_says_how_many_answers_differ(different, other_version, words):
-    check = AnswerCheck(
-        compared=1200,
-        different=different,
-        largest_difference=0.25,
-        first_different=17 if different else None,
-        other_version=other_version,
-    )
-    report = replace(REPORT, answers=check)
-    (line,) = (line for line in report_table(report).splitlines() if line.startswith("answers"))
-    assert line.endswith(words)
-    assert report_json(report)["answers"]["different"] == different
 
 
 def test_json_holds_the_numbers():

@@ -87,6 +87,9 @@ def test_a_long_open_loop_has_its_times_again():
         "for-ever": ({"rate": 1, "duration_seconds": 1e9}, "duration: expected"),
         "no-requests": ({"rate": 1, "max_requests": 0}, "requests: expected 1"),
         "threads": ({"in_flight": 2, "threads": 3}, "threads: expected at most"),
+        "seed": ({"rate": 1, "seed": -1}, "seed: expected 0"),
+        "more-streams": ({"in_flight": 4, "streams": 5}, "streams: expected"),
+        "fewer-streams": ({"in_flight": 4, "streams": 1, "threads": 2}, "streams: expected"),
     },
 )
 def test_loads_that_make_no_sense_are_refused(options, message):

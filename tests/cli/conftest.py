@@ -2,10 +2,10 @@
 
 import pytest
 
-from embershard.serving import Server, ServerOptions
+from tests.serving.serve import serve
 
 
 @pytest.fixture(scope="session")
 def address(repository):
-    with Server(repository, options=ServerOptions(port=0, threads=1)) as server:
+    with serve(repository) as server:
         yield server.address

@@ -26,18 +26,6 @@ def training(step, auc):
     )
 
 
-def test_training_shows_loss_auc_speed_and_share(capsys):
-    with training_bar("dlrm on movielens") as show:
-        show(training(100, None))
-        show(training(200, 0.7312))
-    told = capsys.readouterr()
-    assert told.out == ""
-    words = told.err.split()
-    assert words[:4] == ["training", "dlrm", "on", "movielens"]
-    assert words[4] == "200/400"
-    assert "loss 0.568 auc 0.731 41k ex/s" in told.err
-
-
 def test_training_says_everything_in_80_columns(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     with training_bar("dlrm on movielens") as show:
@@ -97,15 +85,6 @@ def test_training_shows_no_auc_before_there_is_one(capsys):
     with training_bar("x") as show:
         show(training(1, None))
     assert "auc" not in capsys.readouterr().err
-
-
-def test_exporting_shows_the_table_and_the_share_of_rows(capsys):
-    with export_bar("out/1") as show:
-        show(ExportProgress(table="items", rows_done=30, rows_total=40))
-    told = capsys.readouterr().err
-    assert "exporting out/1" in told
-    assert "75%" in told
-    assert "table items" in told
 
 
 def test_verifying_shows_bytes(capsys):

@@ -104,24 +104,6 @@ def test_recommendations_are_for_a_user_of_the_training_vocabulary(demo):
     assert int(user) in users.keys
 
 
-def test_it_says_where_training_ended(demo):
-    (said,) = re.findall(
-        r"^stopped early at step (\d+), best at step (\d+)$", demo[0], re.MULTILINE
-    )
-    steps, best = map(int, said)
-    assert steps == best + 8 * 40  # Its patience: eight looks, one in forty steps.
-
-
-NEXT = """\
-  .venv/bin/embershard serve repository --model movielens
-  .venv/bin/embershard predict 127.0.0.1:50051 repository/request.json
-"""
-
-
-def test_it_ends_with_what_to_do_next(demo):
-    assert demo[0].endswith(NEXT)
-
-
 def test_what_it_says_to_do_next_works(demo):
     repository = demo[2] / "repository"
     with serving(repository, "--model", "movielens") as server:
@@ -130,10 +112,6 @@ def test_what_it_says_to_do_next_works(demo):
     scores = json.loads(told.stdout)["outputs"]["score"]
     assert len(scores) == 5
     assert scores == sorted(scores, reverse=True)  # As the titles stand.
-
-
-def test_it_fits_80_columns(demo):
-    assert max(map(len, demo[0].splitlines())) <= 80
 
 
 def test_no_process_is_left(demo):

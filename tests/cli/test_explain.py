@@ -59,12 +59,6 @@ def test_only_of_a_sample_it_says_that_strings_are_numbers(package, request_file
     assert words not in lines_of(out)
 
 
-def test_any_sample_is_explained_by_its_number(package, capsys):
-    _, out, _ = explain(capsys, package, "--sample", 1, "--format", "json")
-    assert json.loads(out) == explanation_json(explain_sample(package, 1))
-    assert json.loads(out)["num_examples"] == 3
-
-
 def test_scores_are_those_that_predict_prints(package, address, request_file, capsys):
     _, out, _ = explain(capsys, package, request_file, "--format", "json")
     document = json.loads(out)
@@ -146,26 +140,10 @@ def test_a_request_is_read_from_standard_input(package, capsys, monkeypatch):
     ("content", "words"),
     {
         "no-object": ("[]", "InputError: {path}: expected an object, got []"),
-        "missing": (
-            {"dense": {"age": 1}},
-            "RequestError: input 'price': expected a value, got none (no default)",
-        ),
         "rejected-id": (
             {"dense": REQUEST["dense"], "sparse": {"category": [[6], [], []]}},
             "RequestError: feature 'category': id 6 at example 0, position 0 is not in 0..5 "
             "(policy: reject)",
-        ),
-        "rejected-string": (
-            {"dense": REQUEST["dense"], "sparse": {"category": [["six"], [], []]}},
-            "it stands for the string 'six'",
-        ),
-        "too-long": (
-            {"dense": REQUEST["dense"], "sparse": {"category": [[0, 1, 2, 3], [], []]}},
-            "RequestError: feature 'category': list at example 0 has 4 ids, expected at most 3",
-        ),
-        "nan": (
-            {"dense": {"age": float("nan"), "price": [1.0]}},
-            "RequestError: feature 'age': value must be finite, got nan",
         ),
         "output": (
             {"dense": REQUEST["dense"], "outputs": ["scor"]},
@@ -201,26 +179,12 @@ def test_options_that_name_nothing_are_refused(package, capsys, arguments, words
     assert err == f"embershard explain: {words}\n"
 
 
-def test_a_folder_too_high_is_refused_by_name(repository, capsys):
-    code, _, err = explain(capsys, repository)
-    assert code == 1
-    assert "expected a package (REPOSITORY/MODEL/VERSION), got a repository" in err
-
-
 def test_a_request_and_a_sample_together_are_refused(package, request_file, capsys):
     code, _, err = explain(capsys, package, "--sample", 0, request_file)
     assert (code, err) == (
         1,
         "embershard explain: InputError: expected REQUEST.json or --sample, got both\n",
     )
-
-
-def test_options_may_stand_before_between_and_behind_the_others(package, request_file, capsys):
-    one, form = ("--example", "1"), ("--format", "json")
-    expected = explain(capsys, package, request_file, *one, *form)
-    assert expected[0] == 0
-    assert explain(capsys, package, *one, request_file, *form) == expected
-    assert explain(capsys, *form, package, *one, request_file) == expected
 
 
 def test_where_nobody_reads_on_it_ends_without_a_word(package):

@@ -13,25 +13,6 @@ from tests.cases import cases
 from tests.serving.models import seal
 
 
-@pytest.fixture
-def damaged(repository, tmp_path):
-    """A copy with one bit of a table turned."""
-    package = shutil.copytree(repository / "ranker" / "1", tmp_path / "ranker" / "1")
-    chunk = package / "tables/items/00000.safetensors"
-    data = bytearray(chunk.read_bytes())
-    data[-1] ^= 1
-    chunk.write_bytes(data)
-    return package
-
-
-def test_inspect_describes_the_package(repository, capsys):
-    package = repository / "ranker" / "1"
-    assert main(["inspect", str(package)]) == 0
-    out = capsys.readouterr().out
-    assert out == describe_package(Package.open(package))
-    assert out.startswith("ranker 1   format 0   6 tables, 7 sparse and 4 dense inputs")
-
-
 def test_inspect_says_which_program_runs_here(repository, capsys):
     package = repository / "ranker" / "1"
     assert main(["inspect", "--program", str(package)]) == 0
@@ -42,14 +23,6 @@ def test_inspect_says_which_program_runs_here(repository, capsys):
 def test_verify_says_that_every_byte_is_good(repository, capsys):
     assert main(["verify", str(repository / "ranker" / "1")]) == 0
     assert capsys.readouterr().out.startswith("ranker 1: 13 files, ")
-
-
-def test_verify_finds_one_bit(damaged, capsys):
-    assert main(["verify", str(damaged)]) == 1
-    told = capsys.readouterr()
-    assert told.out == ""
-    words = "embershard verify: PackageError: tables/items/00000.safetensors: sha256: expected "
-    assert words in told.err
 
 
 def test_verify_says_that_a_folder_has_the_number_of_another_version(repository, tmp_path, capsys):

@@ -9,7 +9,6 @@ from embershard.cli import main
 from embershard.client import Client
 from embershard.serving import Server, ServerOptions
 from tests.cases import cases
-from tests.cli.running import ROOT
 
 REQUEST = {
     "dense": {"age": 1.0, "price": [1.0, 2.0]},
@@ -51,13 +50,6 @@ def test_a_request_from_a_file(address, request_file, capsys):
     }
 
 
-def test_options_may_stand_between_the_address_and_the_request(address, request_file, capsys):
-    path = request_file(REQUEST)
-    expected = predict(capsys, address, path, "--model", "ranker")
-    assert expected[0] == 0
-    assert predict(capsys, address, "--model", "ranker", path) == expected
-
-
 def test_a_request_from_standard_input(address, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps({**REQUEST, "outputs": ["score"]})))
     code, out, _ = predict(capsys, address, "-")
@@ -90,14 +82,6 @@ def test_without_a_request_it_says_what_the_model_takes(address, capsys):
     assert "  sparse  example  tags   weighted   knows ids 0 .. 7" in lines
     assert "  sparse  example  category   at most 3 ids   knows ids 0 .. 5" in lines
     assert "  output  example  parts x 2" in lines
-
-
-def test_inputs_that_hash_take_any_id(capsys):
-    golden = ROOT / "tests" / "golden" / "format_0"
-    with Server(golden, options=ServerOptions(port=0, threads=1)) as server:
-        code, out, _ = predict(capsys, server.address)
-    assert code == 0
-    assert "  sparse  request  tags   weighted   at most 3 ids   any id, 7 buckets" in out
 
 
 @cases(

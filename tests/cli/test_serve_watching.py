@@ -7,10 +7,7 @@ import urllib.request
 from contextlib import ExitStack
 
 import grpc
-import pytest
 
-from embershard.client import Client
-from tests.cases import cases
 from tests.cli.running import run, serving
 from tests.serving.asking import Asked, named
 
@@ -37,18 +34,6 @@ def test_the_second_line_says_where_metrics_are(repository):
     assert listening.endswith(f" metrics={url}")
 
 
-@pytest.mark.parametrize(
-    ("flags", "plan", "tables"),
-    [((), "default", "mmap"), (("--plan", "2xcpu", "--tables", "resident"), "2xcpu", "resident")],
-    ids=["by-default", "asked-for"],
-)
-def test_the_log_says_by_which_plan_it_serves(repository, flags, plan, tables):
-    with serving(repository, "--threads", 1, *flags) as server:
-        _, _, errors = server.stop(signal.SIGTERM)
-    (listening,) = [line for line in errors.splitlines() if " listening " in line]
-    assert listening.endswith(f" plan={plan} tables={tables} threads=1")
-
-
 def refused(*arguments):
     ended = run("serve", *arguments)
     assert (ended.returncode, ended.stdout) == (1, "")
@@ -64,19 +49,6 @@ def test_a_metrics_port_that_is_taken_is_said_before_anything_is_loaded(reposito
         f"embershard serve: UnavailableError: metrics: cannot listen on 127.0.0.1:{port}: "
         "Address already in use; --metrics-port 0 picks a free port\n"
     )
-
-
-@cases(
-    ("arguments", "words"),
-    {
-        "port": (["--metrics-port", 70000], "ConfigError: metrics_port: expected 0..65535"),
-        "slow": (["--slow-ms", -1], "ConfigError: slow_request_ms: expected 0..2147483647"),
-        "tolerance": (["--sample-tolerance", -1], "ConfigError: sample_tolerance: expected"),
-        "bytes": (["--max-queued-bytes", 0], "ConfigError: max_queued_bytes: expected 1.."),
-    },
-)
-def test_flags_that_cannot_be_used(repository, arguments, words):
-    assert words in refused(repository, "--port", 0, *arguments)
 
 
 def test_a_slow_request_is_logged_with_who_asked_and_what(repository):
@@ -98,27 +70,6 @@ def test_a_slow_request_is_logged_with_who_asked_and_what(repository):
     assert (slow["traceparent"], slow["bytes"]) == (TRACE, message.ByteSize())
     assert slow["peer"].startswith("ipv4:127.0.0.1:")
     assert slow["total_us"] >= slow["queue_us"] + slow["lookup_us"] + slow["dense_us"] > 0
-
-
-def test_without_the_flag_no_request_is_logged(repository):
-    with serving(repository, "--threads", 1) as server:
-        with Client(server.address, timeout_seconds=60) as client:
-            client.predict(**REQUEST)
-        _, _, errors = server.stop(signal.SIGTERM)
-    assert "slow_request" not in errors
-
-
-def test_limits_given_as_flags_hold(repository):
-    limits = ["--max-batch-examples", 5, "--max-batch-ids", 70, "--max-queued-examples", 6]
-    limits += ["--max-queued-ids", 80, "--max-queued-bytes", 100_000, "--max-message-bytes", 90_000]
-    limits += ["--sample-tolerance", "1e-3", "--drain-timeout-seconds", 5]
-    with (
-        serving(repository, *limits) as server,
-        Client(server.address, timeout_seconds=60) as asking,
-    ):
-        model = asking.get_model()
-        # A request may be as large as the queue: it is cut into batches.
-        assert (model.max_examples, model.max_ids) == (6, 80)
 
 
 def test_http_clients_that_send_half_or_read_nothing_do_not_hold_up_the_end(repository):

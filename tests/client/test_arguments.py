@@ -17,66 +17,52 @@ def fake():
 
 
 @cases(
-    ("wrong", "message"),
+    "wrong",
     {
-        "model-number": ({"model": 5}, "model: expected text, got 5"),
-        "half-a-pair": ({"model": "\udc80"}, r"model: expected text, got '\\udc80'"),
-        "model-none": ({"model": None}, "model: expected text, got None"),
-        "label-bytes": ({"label": b"a"}, "label: expected text, got b'a'"),
-        "request-id": ({"request_id": 5}, "request_id: expected text, got 5"),
-        "2^63": ({"version": 1 << 63}, "version: expected 0..9223372036854775807"),
-        "version-negative": ({"version": -1}, "version: expected 0.*, got -1"),
-        "version-text": ({"version": "1"}, "version: expected 0.*, got '1'"),
-        "version-fraction": ({"version": 1.0}, "version: expected 0.*, got 1.0"),
-        "version-true": ({"version": True}, "version: expected 0.*, got True"),
-        "output-number": ({"outputs": [1]}, r"outputs\[0\]: expected text, got 1"),
-        "outputs": ({"outputs": 5}, "outputs: expected a list of names, got 5"),
-        "no-outputs": ({"outputs": None}, "outputs: expected a list .*, got None"),
-        "timeout-text": ({"timeout_seconds": "1"}, "timeout_seconds: .*got '1'"),
-        "timeout-true": ({"timeout_seconds": True}, "timeout_seconds: .*got True"),
+        "model-number": {"model": 5},
+        "half-a-pair": {"model": "\udc80"},
+        "model-none": {"model": None},
+        "label-bytes": {"label": b"a"},
+        "request-id": {"request_id": 5},
+        "2^63": {"version": 1 << 63},
+        "version-negative": {"version": -1},
+        "version-text": {"version": "1"},
+        "version-fraction": {"version": 1.0},
+        "version-true": {"version": True},
+        "output-number": {"outputs": [1]},
+        "outputs": {"outputs": 5},
+        "no-outputs": {"outputs": None},
+        "timeout-text": {"timeout_seconds": "1"},
+        "timeout-true": {"timeout_seconds": True},
     },
 )
-def test_arguments_of_another_kind(fake, wrong, message):
-    with Client(fake.address) as client, pytest.raises(InputError, match=message):
+def test_arguments_of_another_kind_are_refused_by_name(fake, wrong):
+    with Client(fake.address) as client, pytest.raises(InputError) as refused:
         client.predict(**{**INPUTS, **wrong})
+    assert str(refused.value).startswith(next(iter(wrong)))
     assert fake.predict_calls == fake.get_model_calls == []
 
 
 @cases(
-    ("make", "message"),
+    ("make", "where"),
     {
-        "certificate-alone": (
-            lambda folder: Tls(certificate=folder / "c"),
-            "tls: expected certificate and key or neither, got only certificate",
-        ),
-        "key-alone": (
-            lambda folder: Tls(key=folder / "k"),
-            "tls: expected certificate and key or neither, got only key",
-        ),
-        "no-file": (
-            lambda folder: Tls(ca=folder / "ca").texts(),
-            "tls: {folder}/ca: cannot be read: No such file or directory",
-        ),
-        "no-pem": (
-            lambda folder: Tls(ca=folder / "token").texts(),
-            "tls: {folder}/token: expected PEM, got a file without a line -----BEGIN",
-        ),
-        "no-token": (
-            lambda folder: read_token(folder / "token"),
-            "token: {folder}/token: expected a token, got an empty file",
-        ),
+        "certificate-alone": (lambda folder: Tls(certificate=folder / "c"), "tls: "),
+        "key-alone": (lambda folder: Tls(key=folder / "k"), "tls: "),
+        "no-file": (lambda folder: Tls(ca=folder / "ca").texts(), "tls: {folder}/ca: "),
+        "no-pem": (lambda folder: Tls(ca=folder / "token").texts(), "tls: {folder}/token: "),
+        "no-token": (lambda folder: read_token(folder / "token"), "token: {folder}/token: "),
+        "no-tls": (lambda folder: Client("127.0.0.1:1", tls=True), "tls: "),
+        **{
+            f"token-{token!r:.9}": (lambda folder, token=token: check_token(token), "token: ")
+            for token in ("a b", "ä", "a\nb", "x" * 5000, 5)
+        },
     },
 )
-def test_keys_and_tokens_that_are_not_there_are_named(make, message, tmp_path):
+def test_keys_and_tokens_that_cannot_be_used_are_named(make, where, tmp_path):
     (tmp_path / "token").write_text(" \n")
     with pytest.raises(InputError) as raised:
         make(tmp_path)
-    assert str(raised.value) == message.format(folder=tmp_path)
-
-
-def test_tls_is_no_switch():
-    with pytest.raises(InputError, match=r"^tls: expected a Tls or None, got bool$"):
-        Client("127.0.0.1:1", tls=True)
+    assert str(raised.value).startswith(where.format(folder=tmp_path))
 
 
 def test_the_end_of_a_line_is_no_part_of_a_token():

@@ -85,7 +85,7 @@ def test_overload_is_tried_again_when_the_server_says_after_how_long(pauses):
 def test_overload_is_an_error_at_once_when_the_server_does_not_say(pauses):
     with (
         fake_server(predict=[fails(Code.RESOURCE_EXHAUSTED, "full")]) as fake,
-        pytest.raises(OverloadedError, match="full") as raised,
+        pytest.raises(OverloadedError) as raised,
     ):
         ask(fake)
     assert (len(fake.predict_calls), pauses) == (1, [])

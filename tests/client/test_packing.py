@@ -1,6 +1,7 @@
 """The packed form, byte by byte, and refusals that name the input."""
 
 import dataclasses
+import gc
 import struct
 import sys
 
@@ -182,108 +183,104 @@ def test_the_number_of_examples_is_stated_or_read_off_the_inputs(inputs, count):
 
 
 @cases(
-    ("inputs", "message"),
+    ("inputs", "where"),
     {
         "unknown-dense": (
             {"dense": {**DENSE, "prize": 1}},
-            "feature 'prize': not a dense input of model 'ranker', expected one of "
-            "'age', 'price', 'likes'",
+            "feature 'prize'",
         ),
         "dense-as-sparse": (
             {"dense": DENSE, "sparse": {"price": [1]}},
-            "feature 'price': not a sparse input of model 'ranker', expected one of 'user', ",
+            "feature 'price'",
         ),
         "weights-of-an-unweighted-input": (
             {"dense": DENSE, "sparse": {"item": [1, 2]}, "weights": {"item": [1, 2]}},
-            "feature 'item': not a weighted sparse input of model 'ranker', expected one of "
-            "'tags', 'seen'",
+            "feature 'item'",
         ),
         "sparse-without-names": (
             {"dense": DENSE, "sparse": [[1]]},
-            r"sparse inputs: expected a mapping from names, got \[\[1\]\]",
+            "sparse inputs",
         ),
-        "missing": ({"dense": {"price": [1, 2]}}, "input 'age': expected a value, got none"),
-        "nothing": ({}, "input 'age': expected a value, got none"),
+        "missing": ({"dense": {"price": [1, 2]}}, "input 'age'"),
+        "nothing": ({}, "input 'age'"),
         "two-values-for-a-request": (
             {"dense": {"age": [1, 2], "price": [1, 2]}},
-            "input 'age' has request scope: expected 1 value, got 2",
+            "input 'age'",
         ),
         "dense-of-two-dimensions": (
             {"dense": {"age": 1, "price": np.ones((2, 2))}},
-            r"input 'price': expected 1 dimension, got shape \(2, 2\)",
+            "input 'price'",
         ),
         "matrix-that-varies-within-a-request": (
             {"dense": [[1, 2, 3], [4, 2, 3]]},
-            r"dense column 0: input 'age' has request scope: expected 1.0 in every "
-            "row, got 4.0 in row 1",
+            "dense column 0",
         ),
         "matrix-that-varies-from-nan": (
             {"dense": [[np.nan, 2, 3], [4, 2, 3]]},
-            "expected nan in every row, got 4.0 in row 1",
+            "dense column 0",
         ),
         "matrix-too-narrow": (
             {"dense": [[1, 2]]},
-            r"dense: expected a mapping from names or shape \(num_examples, 3\), .* got \(1, 2\)",
+            "dense",
         ),
-        "no-rows": ({"dense": np.zeros((0, 3))}, r"shape \(num_examples, 3\), .* got \(0, 3\)"),
+        "no-rows": ({"dense": np.zeros((0, 3))}, "dense"),
         "two-lists-for-a-request": (
             {"dense": DENSE, "sparse": {"user": [[1], [2]]}},
-            "feature 'user' has request scope: expected one list, got 2",
+            "feature 'user'",
         ),
         "two-arrays-for-a-request": (
             {"dense": DENSE, "sparse": {"user": [np.array([1]), np.array([2])]}},
-            "feature 'user' has request scope: expected one list, got 2",
+            "feature 'user'",
         ),
         "two-flat-lists-for-a-request": (
             {"dense": DENSE, "sparse": {"user": Lists([1, 1], [1, 2])}},
-            "feature 'user' has request scope: expected one list, got 2",
+            "feature 'user'",
         ),
         "inputs-of-different-sizes": (
             {"dense": DENSE, "sparse": {"item": [1, 2, 3]}},
-            "input 'item': expected 2 examples as 'price' has, got 3",
+            "input 'item'",
         ),
         "not-as-many-as-stated": (
             {"dense": DENSE, "num_examples": 5},
-            "input 'price': expected 5 examples as num_examples says, got 2",
+            "input 'price'",
         ),
-        "negative": ({"num_examples": -1}, "num_examples: expected 0..2147483647, got -1"),
+        "negative": ({"num_examples": -1}, "num_examples"),
         "no-lists": (
             {"dense": {"age": 1}, "sparse": {"item": []}},
-            "input 'item': expected at least 1 example, got none; for outputs in request scope "
-            "only, leave the input out and pass num_examples=0",
+            "input 'item'",
         ),
-        "float": ({"num_examples": 1.0}, "num_examples: expected a whole number, got 1.0"),
-        "bool": ({"num_examples": True}, "num_examples: expected a whole number, got True"),
+        "float": ({"num_examples": 1.0}, "num_examples"),
+        "bool": ({"num_examples": True}, "num_examples"),
         "no-weights": (
             {"dense": DENSE, "sparse": {"tags": [[1], []]}},
-            "feature 'tags': expected a weight for each id, got none",
+            "feature 'tags'",
         ),
         "too-many-weights": (
             {"dense": DENSE, "sparse": {"tags": [[1], []]}, "weights": {"tags": [[1, 2], []]}},
-            "feature 'tags': expected 1 weights, one for each id, got 2",
+            "feature 'tags'",
         ),
         "weights-of-no-ids": (
             {"dense": DENSE, "weights": {"tags": [[1], []]}},
-            "feature 'tags': expected 0 weights, one for each id, got 1",
+            "feature 'tags'",
         ),
         "weights-in-other-lists": (
             {"dense": DENSE, "sparse": {"tags": [[1], [2]]}, "weights": {"tags": [[1, 2], []]}},
-            "feature 'tags': expected lists of weights as long as those of ids, got 2 weights "
-            "for 1 ids in list 0",
+            "feature 'tags'",
         ),
         "weights-in-fewer-lists": (
             {"dense": DENSE, "sparse": {"tags": [[1], [2]]}, "weights": {"tags": [[1, 2]]}},
-            "feature 'tags': expected lists of weights as long as those of ids, got 1 lists for 2",
+            "feature 'tags'",
         ),
         "weights-that-are-strings": (
             {"dense": DENSE, "sparse": {"tags": [[1], [2]]}, "weights": {"tags": [["a"], ["b"]]}},
-            r"input 'tags': expected numbers, got \['a', 'b'\]",
+            "input 'tags'",
         ),
     },
 )
-def test_what_contradicts_the_schema_is_refused_by_name(inputs, message):
-    with pytest.raises(RequestError, match=message):
+def test_what_contradicts_the_schema_is_refused_by_name(inputs, where):
+    with pytest.raises(RequestError) as refused:
         packed(**inputs)
+    assert str(refused.value).startswith(where)
 
 
 class Name(str):
@@ -326,6 +323,7 @@ def test_no_function_is_called_for_each_candidate(make_list):
 def calls_of(model, inputs):
     """Functions called while a request is packed; the first packing fills what is kept."""
     calls = []
+    gc.disable()  # A collection calls finalizers of other tests' objects.
     for _ in range(2):
         calls.clear()
         sys.setprofile(lambda frame, event, arg: calls.append(event))
@@ -333,4 +331,5 @@ def calls_of(model, inputs):
             pack(model, inputs, pb.Packed())
         finally:
             sys.setprofile(None)
+    gc.enable()
     return sum(event in ("call", "c_call") for event in calls)

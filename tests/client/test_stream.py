@@ -125,7 +125,7 @@ def test_where_as_many_are_in_flight_as_may_be_the_next_waits_until_its_deadline
 
     with fake_server(stream=silent_but_counting) as fake:
         answers = ask(
-            fake.address, [{}, {}, {"timeout_seconds": 0.2}], timeout_seconds=10, in_flight=2
+            fake.address, [{}, {}, {"timeout_seconds": 0.2}], timeout_seconds=3, in_flight=2
         )
     assert [type(result) for result in answers] == [DeadlineError] * 3
     assert len(seen) == 2

@@ -34,9 +34,3 @@ def test_the_request_in_json_is_the_one_that_the_page_describes() -> None:
     assert struct.unpack("<2i", item.lengths) == (1, 1)
     assert struct.unpack("<2q", item.values) == (50, 181)
     assert in_json.num_examples == 2
-
-
-def test_every_field_of_the_messages_has_its_line() -> None:
-    for message in (pb.PredictRequest, pb.PredictResponse, pb.Packed):
-        for field in message.DESCRIPTOR.fields:
-            assert f"`{field.name}`" in PAGE, f"{message.DESCRIPTOR.name}.{field.name}"

@@ -8,7 +8,6 @@ import promql_parser as promql
 import pytest
 import yaml
 
-from embershard.serving import ServerOptions
 from tests.cases import cases
 from tests.docker.files import DOCKER, documents
 from tests.docker.promql import unknown
@@ -39,26 +38,6 @@ def matchers(query):
     return results
 
 
-def test_there_is_an_alert_for_each_way_to_fail():
-    assert set(ALERTS) == {
-        "EmbershardDown",
-        "EmbershardPodDown",
-        "EmbershardWatchStalled",
-        "EmbershardVersionNotServed",
-        "EmbershardWatchFails",
-        "EmbershardServesNothing",
-        "EmbershardModelWithdrawn",
-        "EmbershardLoadFailed",
-        "EmbershardErrors",
-        "EmbershardQueueRefusals",
-        "EmbershardLatencyNearDeadline",
-        "EmbershardShadowDiffers",
-        "EmbershardShadowComparesLittle",
-        "EmbershardRestarts",
-        "EmbershardCertificateExpires",
-    }
-
-
 @ALERT
 def test_an_alert_asks_for_metrics_and_labels_of_a_live_server(scraped, rule):
     series = {**scraped, "up": set()}  # `up` is Prometheus's own.
@@ -83,26 +62,6 @@ def test_an_alert_names_only_labels_that_its_query_leaves(rule):
     summary = rule["annotations"]["summary"]
     assert set(re.findall(r"\$labels\.(\w+)", summary)) <= left
     assert rule["labels"]["severity"] in ("warning", "critical")
-
-
-def test_the_latency_alert_is_at_four_fifths_of_the_default_deadline():
-    threshold = float(ALERTS["EmbershardLatencyNearDeadline"]["expr"].rpartition(">")[2])
-    assert threshold == 0.8 * ServerOptions().default_timeout_ms / 1000
-
-
-def test_what_is_scraped_is_the_services_port():
-    spec = OBJECTS["ServiceMonitor"]["spec"]
-    assert spec["selector"]["matchLabels"] == SERVICE["metadata"]["labels"]
-    server, watch = spec["endpoints"]
-    assert {server["path"], watch["path"]} == {"/metrics"}
-    assert {server["port"], watch["port"]} < {port["name"] for port in SERVICE["spec"]["ports"]}
-    (relabeling,) = watch["relabelings"]
-    assert relabeling == {"targetLabel": "job", "replacement": "embershard-watch"}
-
-
-def test_objects_are_of_the_operators_first_version():
-    assert set(OBJECTS) == {"ServiceMonitor", "PrometheusRule"}
-    assert {value["apiVersion"] for value in OBJECTS.values()} == {"monitoring.coreos.com/v1"}
 
 
 def up(job="embershard", **pods):
@@ -198,8 +157,3 @@ def test_an_alert_fires_when_the_page_says(tmp_path, series, alert, minute, fire
         timeout=60,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_an_alert_on_a_metric_that_is_gone_is_noticed(scraped):
-    gone = "increase(embershard_loads_failed_total[15m]) > 0"
-    assert unknown(gone, scraped, ADDED) == ["embershard_loads_failed_total: no such series"]

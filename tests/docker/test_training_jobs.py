@@ -1,6 +1,5 @@
-"""The JobSet and the TorchX component: valid, and true to the command and the image."""
+"""The JobSet, the RayJob and the TorchX component are valid and call commands that exist."""
 
-import copy
 import shlex
 
 import kubernetes_validate
@@ -8,16 +7,30 @@ import pytest
 from torchx.runner import get_runner
 
 from embershard.cli import parser
-from tests.docker.files import DOCKER, documents, one, stages
+from tests.docker.files import DOCKER, documents
 from tests.docker.test_kubernetes import VERSIONS
+from tests.repository.sources import ROOT
 
 (JOBSET,) = documents(DOCKER / "kubernetes/training.yaml")
 (REPLICATED,) = JOBSET["spec"]["replicatedJobs"]
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "node"}} | REPLICATED[
     "template"
 ]
-POD = JOB["spec"]["template"]["spec"]
-(TRAIN,) = POD["containers"]
+(TRAIN,) = JOB["spec"]["template"]["spec"]["containers"]
+(RAYJOB,) = documents(DOCKER / "kubernetes/rayjob.yaml")
+CLUSTER = RAYJOB["spec"]["rayClusterSpec"]
+(WORKERS,) = CLUSTER["workerGroupSpecs"]
+PODS = [
+    {"apiVersion": "v1", "kind": "Pod", **group["template"]}
+    | {"metadata": {"name": "pod", **group["template"]["metadata"]}}
+    for group in (CLUSTER["headGroupSpec"], WORKERS)
+]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("manifest", [JOB, *PODS], ids=["jobset", "ray-head", "ray-worker"])
+def test_kubernetes_accepts_the_training_manifests(manifest, version):
+    kubernetes_validate.validate(manifest, version, strict=True)
 
 
 def launched(arguments):
@@ -26,24 +39,6 @@ def launched(arguments):
     assert arguments[at + 1] == "embershard"
     options = dict(argument.removeprefix("--").split("=") for argument in arguments[:at])
     return options, parser().parse_args(arguments[at + 2 :])
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_kubernetes_takes_the_job(version):
-    kubernetes_validate.validate(JOB, version, strict=True)
-
-
-def test_what_kubernetes_does_not_take_is_noticed():
-    changed = copy.deepcopy(JOB)
-    changed["spec"]["paralelism"] = 2
-    with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate(changed, VERSIONS[0], strict=True)
-
-
-def test_the_jobset_has_the_keys_of_its_version():
-    assert JOBSET["apiVersion"] == "jobset.x-k8s.io/v1alpha2"
-    assert JOBSET["spec"].keys() == {"network", "failurePolicy", "replicatedJobs"}
-    assert REPLICATED.keys() == {"name", "replicas", "template"}
 
 
 def test_torchrun_meets_at_the_first_of_as_many_pods():
@@ -55,21 +50,6 @@ def test_torchrun_meets_at_the_first_of_as_many_pods():
     assert JOBSET["spec"]["network"]["enableDNSHostnames"]
     assert int(port) == TRAIN["ports"][0]["containerPort"]
     assert (command.command, command.resume) == ("train", True)
-
-
-def test_files_are_on_the_shared_volume():
-    _, command = launched(TRAIN["args"])
-    mounts = {mount["mountPath"]: mount["name"] for mount in TRAIN["volumeMounts"]}
-    volumes = {volume["name"]: volume for volume in POD["volumes"]}
-    assert mounts.keys() == {"/runs", "/tmp"}
-    assert "persistentVolumeClaim" in volumes[mounts[str(command.config.parent)]]
-
-
-def test_the_pod_runs_as_the_user_of_the_image():
-    image = stages(DOCKER / "training.Dockerfile")[-1]
-    user, group = one(image, "USER").rest.split(":")
-    context = POD["securityContext"]
-    assert (context["runAsUser"], context["runAsGroup"]) == (int(user), int(group))
 
 
 def test_torchx_takes_the_component():
@@ -84,3 +64,14 @@ def test_torchx_takes_the_component():
     assert shell == ["bash", "-c"]
     assert options["nproc-per-node"] == "2"
     assert (str(command.config), command.resume) == ("/runs/ranker.toml", True)
+
+
+def test_the_ray_job_calls_the_example_with_its_own_flags():
+    _, example, *flags = shlex.split(RAYJOB["spec"]["entrypoint"])
+    source = (ROOT / "examples" / example.rpartition("/")[2]).read_text()
+    values = dict(zip(flags[1::2], flags[2::2], strict=True))
+    assert all(f'"{flag}"' in source for flag in values)
+    (container,) = WORKERS["template"]["spec"]["containers"]
+    cores = int(container["resources"]["limits"]["cpu"])
+    assert int(values["--workers"]) == WORKERS["replicas"]
+    assert cores / 2 < int(values["--cores"]) < cores

@@ -4,8 +4,8 @@ import pytest
 
 from embershard._proto import predictor_pb2 as pb
 from embershard.client import Client
-from embershard.serving import Server, ServerOptions
 from tests.serving.messages import MessagePredictor
+from tests.serving.serve import serve
 
 
 @pytest.fixture(scope="session")
@@ -20,9 +20,7 @@ def fingerprint(local) -> int:
 
 @pytest.fixture(scope="session")
 def server(repository):
-    with Server(
-        repository, options=ServerOptions(port=0, threads=1, default_timeout_ms=60_000)
-    ) as running:
+    with serve(repository, default_timeout_ms=60_000) as running:
         yield running
 
 

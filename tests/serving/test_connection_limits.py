@@ -2,11 +2,8 @@
 
 import socket
 
-import grpc
 import pytest
 
-from embershard.client import Client
-from embershard.errors import UnavailableError
 from embershard.serving import Server, ServerOptions
 from embershard.serving.security import warn_if_exposed
 from tests.cases import cases
@@ -14,7 +11,6 @@ from tests.cases import cases
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes.fromhex("000000040000000000")
 PING = bytes.fromhex("000008060000000000") + bytes(8)
 GO_AWAY = b"\x07" + bytes(5)  # Type, no flags, no stream.
-ANSWER_TO_PING = bytes.fromhex("000008060100000000") + bytes(8)
 
 
 def half_a_call():
@@ -70,24 +66,6 @@ def serve(repository):
     return started
 
 
-def test_one_connection_too_many_is_unavailable_until_another_ends(serve, caplog):
-    with serve(max_connections=1) as server:
-        # Closed before the first ends: its channel would connect again by itself, as the only one.
-        with Peer(server, b"") as first, Client(server.address, timeout_seconds=60) as client:
-            assert first.hears(b"\0\0\x04")  # It is in.
-            with pytest.raises(UnavailableError):
-                client.get_model()
-            refused = server.metrics().total("embershard_connections_refused")
-            assert refused >= 1  # The client has tried again.
-            (words,) = caplog.messages
-            assert words.startswith(
-                "connections are refused: expected at most 1 open (max_connections), refused so"
-            )
-        with grpc.insecure_channel(server.address) as channel:
-            ready = grpc.channel_ready_future(channel)
-            ready.result(timeout=30)
-
-
 def test_clients_are_told_how_many_calls_they_may_open(serve):
     with serve(max_connection_calls=7) as server, Peer(server, b"") as peer:
         assert peer.hears(bytes.fromhex("0003 00000007"))  # MAX_CONCURRENT_STREAMS
@@ -104,11 +82,6 @@ def test_clients_are_told_how_many_calls_they_may_open(serve):
 def test_who_goes_beyond_is_told_to_go(serve, options, say, expected):
     with serve(**options) as server, Peer(server, say) as peer:
         assert peer.hears(expected)
-
-
-def test_who_may_ping_as_it_likes_is_answered(serve):
-    with serve(min_ping_seconds=0) as server, Peer(server, 20 * PING) as peer:
-        assert peer.hears(ANSWER_TO_PING, times=20)
 
 
 def test_who_is_silent_with_a_call_open_is_asked(serve):

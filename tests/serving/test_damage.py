@@ -8,8 +8,9 @@ import pytest
 
 from embershard.errors import PackageError
 from embershard.package.reader import verify_package
-from embershard.serving import LocalPredictor, Server, ServerOptions
+from embershard.serving import LocalPredictor
 from embershard.serving._native import load_extension
+from tests.serving.serve import serve
 
 FLIPS = 6
 """Bits changed in each file, one at a time, at random places."""
@@ -100,7 +101,7 @@ def test_a_server_does_not_start_with_a_damaged_file_and_says_which(copy):
         whole = path.read_bytes()
         path.write_bytes(flipped(whole, chance.randrange(8 * len(whole))))
         with pytest.raises(PackageError) as refused:
-            Server(copy.parents[1], options=ServerOptions(port=0, threads=1))
+            serve(copy.parents[1])
         file = path.relative_to(copy).as_posix()
         where, _, words = str(refused.value).partition("model 'ranker' version 1: ")
         assert not where

@@ -6,8 +6,9 @@ import time
 
 import pytest
 
-from embershard.serving import LocalPredictor, Server, ServerOptions
+from embershard.serving import LocalPredictor
 from tests.cases import cases
+from tests.serving.serve import serve
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def no_forced_switches():
 @cases(
     "start",
     {
-        "server": lambda repository: Server(repository, options=ServerOptions(port=0, threads=1)),
+        "server": lambda repository: serve(repository),
         "local": lambda repository: LocalPredictor(repository / "ranker" / "1", threads=1),
     },
 )

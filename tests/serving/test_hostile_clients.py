@@ -11,10 +11,10 @@ import pytest
 from embershard._proto import predictor_pb2 as pb
 from embershard.client import Client
 from embershard.errors import RequestError
-from embershard.serving import Server, ServerOptions
 from tests.cases import cases
 from tests.serving.asking import named, outputs_of, random_request
 from tests.serving.refused import GOOD, Code
+from tests.serving.serve import serve
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 SETTINGS = bytes.fromhex("000000040000000000")  # No settings.
@@ -115,10 +115,9 @@ def test_calls_that_are_cancelled_do_not_disturb_those_that_are_not(server, loca
 
 
 def test_a_message_over_the_limit_is_refused_by_its_size(repository, expected):
-    options = ServerOptions(port=0, threads=1, max_message_bytes=4000)
     large = random_request(1000)
     with (
-        Server(repository, options=options) as small,
+        serve(repository, max_message_bytes=4000) as small,
         Client(small.address, timeout_seconds=60) as client,
     ):
         with pytest.raises(RequestError, match=r"request: expected at most 4000 bytes, got \d+"):

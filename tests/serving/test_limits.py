@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from embershard.client import Client
-from embershard.errors import PackageError, RequestError
+from embershard.errors import PackageError
 from embershard.package import read_samples, write_samples
-from embershard.serving import Server, ServerOptions
 from tests.cases import cases
 from tests.serving.models import seal
+from tests.serving.serve import serve
 
 
 def edited(package, folder, edit):
@@ -26,9 +26,8 @@ def edited(package, folder, edit):
 
 
 def limits_of(repository, **options):
-    served = ServerOptions(port=0, threads=1, **options)
     with (
-        Server(repository, options=served) as server,
+        serve(repository, **options) as server,
         Client(server.address, timeout_seconds=60) as client,
     ):
         model = client.get_model()
@@ -48,54 +47,16 @@ def large(package, tmp_path):
         "the-packages-own": ({}, (100_000, 1 << 24)),
         "examples": ({"max_request_examples": 5000}, (5000, 1 << 24)),
         "ids": ({"max_request_ids": 77}, (100_000, 77)),
+        "more-than-the-package": (
+            {"max_request_examples": 200_000, "max_queued_examples": 200_000},
+            (100_000, 1 << 24),
+        ),
         "not-a-batch": ({"max_batch_examples": 10, "max_batch_ids": 7}, (100_000, 1 << 24)),
         "a-short-queue": ({"max_queued_examples": 6000, "max_queued_ids": 88}, (6000, 88)),
     },
 )
 def test_a_request_may_hold_the_lesser_of_package_and_options(large, options, limits):
     assert limits_of(large, **options) == limits
-
-
-def test_more_than_the_package_allows_is_not_to_be_had(repository):
-    assert limits_of(repository, max_request_examples=5000, max_queued_examples=5000)[0] == 4096
-
-
-def test_a_request_as_large_as_the_package_allows_is_served(large):
-    with (
-        Server(large, options=ServerOptions(port=0, threads=1)) as server,
-        Client(server.address, timeout_seconds=60) as client,
-    ):
-        scores = client.predict(dense={"age": 1, "price": np.ones(10_000)})["score"]
-        assert scores.shape == (10_000,)
-        with pytest.raises(RequestError, match="100000, got 100001"):
-            client.predict(dense={"age": 1, "price": np.ones(100_001)})
-
-
-def test_a_queue_shorter_than_the_batch_asked_for_is_refused(repository):
-    options = ServerOptions(port=0, max_batch_examples=101, max_queued_examples=100)
-    expected = r"max_queued_examples: expected at least 101 \(max_batch_examples\), got 100"
-    with pytest.raises(RequestError, match=expected):
-        Server(repository, options=options)
-
-
-def test_a_queue_shorter_than_the_request_asked_for_is_refused(repository):
-    options = ServerOptions(port=0, max_request_ids=101, max_queued_ids=100)
-    expected = r"max_queued_ids: expected at least 101 \(max_request_ids\), got 100"
-    with pytest.raises(RequestError, match=expected):
-        Server(repository, options=options)
-
-
-def test_messages_beyond_the_queues_bytes_are_refused(repository):
-    options = ServerOptions(port=0, threads=1, max_queued_bytes=100_000)
-    with (
-        Server(repository, options=options) as server,
-        Client(server.address, timeout_seconds=60) as client,
-    ):
-        dense = {"age": 1, "price": np.ones(4)}
-        assert client.predict(dense=dense)["score"].shape == (4,)
-        ids = np.zeros(15_000, np.int64)
-        with pytest.raises(RequestError, match="request: expected at most 100000 bytes, got 1"):
-            client.predict(dense=dense, sparse={"user": ids})
 
 
 def test_the_tolerance_of_samples_can_be_raised(package, tmp_path):

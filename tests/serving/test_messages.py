@@ -8,8 +8,7 @@ import grpc
 import pytest
 
 from embershard._proto import predictor_pb2 as pb
-from embershard.client import Client
-from embershard.errors import NotFoundError, PackageError
+from embershard.errors import PackageError
 from embershard.serving import LocalPredictor
 from tests.hostile.draft import Draft
 
@@ -46,16 +45,6 @@ def test_control_characters_of_a_model_name_are_escaped_in_the_answer(server, me
         call = channel.unary_unary(f"/{method}").future(message, timeout=60)
         assert call.code() is grpc.StatusCode.NOT_FOUND
         assert call.details().startswith(f"model '{ESCAPED}' is not served here")
-
-
-def test_control_characters_of_a_model_name_are_escaped_in_the_error_of_the_client(server):
-    with (
-        Client(server.address, timeout_seconds=60) as client,
-        pytest.raises(NotFoundError) as refused,
-    ):
-        client.predict(HOSTILE, dense={"age": [1], "price": [1]})
-    assert str(refused.value).isprintable()
-    assert "x\\" in str(refused.value)
 
 
 def with_code(program, old: bytes, new: bytes) -> bytes:

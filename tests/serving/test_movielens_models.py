@@ -13,10 +13,10 @@ from embershard.data import client_requests, load_movielens, movielens_folder
 from embershard.export import export_checkpoint
 from embershard.score import BatchScorer, score_files
 from embershard.score.vectors import write_vectors
-from embershard.serving import Server, ServerOptions
 from embershard.training import area_under_curve, read_config, train
 from tests.serving.messages import MessagePredictor
 from tests.serving.oracle import Oracle
+from tests.serving.serve import serve
 from tests.serving.test_movielens import as_asked, cut, scores
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -96,7 +96,7 @@ def test_a_users_vector_ranks_items_as_the_served_scores_do(movielens, trained_p
         if item.scope == "request"
     }
     with (
-        Server(package.parents[1], options=ServerOptions(port=0, threads=1)) as server,
+        serve(package.parents[1]) as server,
         Client(server.address, timeout_seconds=60) as client,
     ):
         whole = client.predict(dense=request.dense, sparse=lists)

@@ -9,12 +9,11 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
-from embershard.serving import Server, ServerOptions
 from tests.cases import cases
 from tests.serving import test_torchrec as torchrec
 from tests.serving.asking import named, outputs_of, random_request
-from tests.serving.certificates import Authority
 from tests.serving.open_inference.tensors import arrays_of, infer_inputs
+from tests.serving.serve import serve
 
 Code = grpc.StatusCode
 TOKEN = "one-token-of-a-test_0123456789"
@@ -31,11 +30,6 @@ BAD_HEADERS = cases(
     },
 )
 GOOD_HEADERS = {"authorization": f"Bearer {TOKEN}"}
-
-
-@pytest.fixture(scope="module")
-def authority():
-    return Authority("ours")
 
 
 @pytest.fixture(scope="module")
@@ -64,92 +58,19 @@ def assert_both_answered(oip, channel, inputs, expected, headers=None):
     np.testing.assert_array_equal(torchrec.predictions(answer)["default"], expected[1])
 
 
-def secure_server(repository, authority, folder, **options):
-    certificate, key = authority.sign("server").write(folder, "server")
-    return Server(
-        repository,
-        options=ServerOptions(
-            port=0,
-            threads=1,
-            default_timeout_ms=60_000,
-            tls_certificate=certificate,
-            tls_key=key,
-            **options,
-        ),
-    )
-
-
-def secure_oip(server, ca, **files):
-    return triton.InferenceServerClient(server.address, ssl=True, root_certificates=ca, **files)
-
-
-def secure_channel(server, authority, signed=None):
-    credentials = grpc.ssl_channel_credentials(
-        authority.certificate, signed and signed.key, signed and signed.certificate
-    )
-    return grpc.secure_channel(server.address, credentials)
-
-
 def refused(call, *arguments, **named):
     with pytest.raises(InferenceServerException) as caught:
         call(*arguments, **named)
     return caught.value.status().removeprefix("StatusCode."), caught.value.message()
 
 
-def test_answers_over_tls_are_those_without(repository, authority, tmp_path, inputs, expected):
-    ca = authority.write(tmp_path, "ca")
-    with (
-        secure_server(repository, authority, tmp_path) as server,
-        secure_oip(server, ca) as oip,
-        secure_channel(server, authority) as channel,
-    ):
-        assert oip.is_server_ready()
-        assert_both_answered(oip, channel, inputs, expected)
-        answers = queue.Queue()
-        oip.start_stream(lambda result, error: answers.put((result, error)), stream_timeout=60)
-        oip.async_stream_infer("ranker", inputs)
-        result, error = answers.get(timeout=60)
-        assert error is None
-        np.testing.assert_array_equal(result.as_numpy("score"), expected[0])
-        oip.stop_stream()
-
-
-def test_who_shows_no_certificate_stays_out_while_others_go_on(
-    repository, authority, tmp_path, inputs, expected
-):
-    ca = authority.write(tmp_path, "ca")
-    signed, strange = authority.sign("client"), Authority("another").sign("client")
-    certificate, key = signed.write(tmp_path, "client")
-    other_certificate, other_key = strange.write(tmp_path, "strange")
-    with (
-        secure_server(repository, authority, tmp_path, tls_client_ca=ca) as server,
-        secure_oip(server, ca, private_key=key, certificate_chain=certificate) as good,
-        secure_channel(server, authority, signed) as channel,
-    ):
-        assert_both_answered(good, channel, inputs, expected)
-        strangers = (
-            secure_oip(server, ca),
-            secure_oip(server, ca, private_key=other_key, certificate_chain=other_certificate),
-            triton.InferenceServerClient(server.address),  # No TLS.
-        )
-        for oip in strangers:
-            with oip:
-                assert refused(oip.infer, "ranker", inputs, client_timeout=60)[0] == "UNAVAILABLE"
-        for certified in (None, strange):
-            with secure_channel(server, authority, certified) as without:
-                call = without.unary_unary(torchrec.PREDICT).future(b"", timeout=60)
-                assert call.code() is Code.UNAVAILABLE
-        assert_both_answered(good, channel, inputs, expected)
-
-
 @pytest.fixture
 def guarded(repository, tmp_path):
     token = tmp_path / "token"
     token.write_text(TOKEN)
-    options = ServerOptions(
-        port=0, threads=1, default_timeout_ms=60_000, token_file=str(token), model_control=True
-    )
-    with Server(repository, options=options) as server:
+    with serve(
+        repository, default_timeout_ms=60_000, token_file=str(token), model_control=True
+    ) as server:
         yield server
 
 
@@ -197,28 +118,3 @@ def test_a_stream_needs_the_token(guarded, inputs, expected, headers, words):
         result, error = answers.get(timeout=60)
         assert error is None
         np.testing.assert_array_equal(result.as_numpy("score"), expected[0])
-
-
-@pytest.mark.parametrize("algorithm", ["gzip", "deflate"])
-def test_a_client_that_compresses_is_told_that_it_may_not(server, inputs, expected, algorithm):
-    with (
-        triton.InferenceServerClient(server.address) as oip,
-        grpc.insecure_channel(server.address) as channel,
-    ):
-        assert_both_answered(oip, channel, inputs, expected)
-        code, words = refused(oip.infer, "ranker", inputs, compression_algorithm=algorithm)
-        assert code == "UNIMPLEMENTED"
-        assert "is disabled" in words
-        how = {"gzip": grpc.Compression.Gzip, "deflate": grpc.Compression.Deflate}[algorithm]
-        message = torchrec.encoded(torchrec.request(200))
-        call = channel.unary_unary(torchrec.PREDICT).future(message, compression=how, timeout=60)
-        assert call.code() is Code.UNIMPLEMENTED
-        assert "is disabled" in call.details()
-        answers = queue.Queue()
-        oip.start_stream(
-            lambda result, error: answers.put((result, error)), compression_algorithm=algorithm
-        )
-        result, error = answers.get(timeout=60)
-        assert result is None
-        assert error.status() == "StatusCode.UNIMPLEMENTED"
-        assert_both_answered(oip, channel, inputs, expected)

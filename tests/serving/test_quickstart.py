@@ -72,9 +72,3 @@ def test_three_candidates_are_scored(client, form):
     assert (scores.dtype, scores.shape) == (np.float32, (3,))
     assert ((scores > 0) & (scores < 1)).all()
     assert len(set(scores.tolist())) == 3
-
-
-def test_an_id_that_the_model_does_not_know_is_refused_with_its_place(client):
-    words = "feature 'item': id -5 at example 1, position 0 is not one of the 6 in the vocabulary"
-    with pytest.raises(es.RequestError, match=words):
-        client.predict("ranker", dense=np.zeros((3, 13)), sparse={"item": [[101], [-5], [7]]})

@@ -11,8 +11,8 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
 
-from embershard.serving import Server, ServerOptions
 from tests.serving.asking import named, outputs_of, random_request
+from tests.serving.serve import serve
 
 Code = grpc.StatusCode
 TOKEN = "one-token-of-a-test_0123456789"
@@ -28,7 +28,7 @@ VERSIONS = pytest.mark.parametrize("version", ["v1", "v1alpha"])
 
 @pytest.fixture(scope="module")
 def reflecting(repository):
-    with Server(repository, options=ServerOptions(port=0, threads=1, reflection=True)) as server:
+    with serve(repository, reflection=True) as server:
         yield server
 
 
@@ -74,9 +74,8 @@ def test_is_off_by_default(server, version):
 def test_needs_the_token(repository, tmp_path, version):
     token = tmp_path / "token"
     token.write_text(TOKEN)
-    options = ServerOptions(port=0, threads=1, token_file=str(token), reflection=True)
     with (
-        Server(repository, options=options) as server,
+        serve(repository, token_file=str(token), reflection=True) as server,
         grpc.insecure_channel(server.address) as channel,
     ):
         with pytest.raises(grpc.RpcError) as caught:
@@ -153,9 +152,8 @@ def test_a_request_that_is_too_long_or_no_message_is_refused(channel):
 
 
 def test_an_open_stream_does_not_hold_up_the_end_of_the_server(repository):
-    options = ServerOptions(port=0, threads=1, reflection=True)
     with (
-        Server(repository, options=options) as server,
+        serve(repository, reflection=True) as server,
         grpc.insecure_channel(server.address) as channel,
     ):
         call = channel.stream_stream("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo")

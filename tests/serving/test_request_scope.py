@@ -14,9 +14,9 @@ from embershard.export import export_model
 from embershard.export.torchscript import compile_program, encode_program
 from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
 from embershard.package import Identity, SampleRequest, Schema, SparseInput
-from embershard.serving import Server, ServerOptions
 from tests.serving.messages import MessagePredictor
 from tests.serving.models import seal
+from tests.serving.serve import serve
 
 CANDIDATES = 5
 HISTORY = [3, 4, 5, 99]  # 99 is unknown, and no row.
@@ -127,7 +127,7 @@ def test_a_server_maps_and_looks_up_each_users_ids_once_also_in_mixed_batches(pa
     users, sent = range(16), 0
     largest = 0.0
     with (
-        Server(package.parent.parent, options=ServerOptions(port=0, threads=1)) as server,
+        serve(package.parent.parent) as server,
         grpc.insecure_channel(server.address) as channel,
     ):
         predict = channel.unary_unary("/embershard.v1.Predictor/Predict")

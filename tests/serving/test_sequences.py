@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from embershard.client import Client
 from embershard.errors import RequestError
-from embershard.serving import Server, ServerOptions
 from tests.cases import cases
 from tests.serving.asking import Asked, named, outputs_of
 from tests.serving.attending import SCHEMA, export_attending, requests
 from tests.serving.messages import MessagePredictor
 from tests.serving.models import with_plan
 from tests.serving.oracle import Oracle
+from tests.serving.serve import serve
 
 WEIGHTS = {
     "int8": "int8",
@@ -119,7 +119,7 @@ def attending_client(tmp_path_factory):
     repository = tmp_path_factory.mktemp("repository")
     export_attending(repository, weights="int8")
     with (
-        Server(repository, options=ServerOptions(port=0, threads=1)) as server,
+        serve(repository) as server,
         Client(server.address, timeout_seconds=60) as client,
     ):
         yield client

@@ -10,6 +10,7 @@ from embershard.errors import ConfigError, PackageError
 from embershard.package import sign_package
 from embershard.serving import Server, ServerOptions
 from tests.package.keys import write_keys
+from tests.serving.serve import serve
 from tests.serving.test_versions import ask, version_of
 
 
@@ -35,15 +36,6 @@ def package(repository, version):
 
 NOT_SIGNED = r"^model 'ranker' version 2: 2\.sig: file: expected a signature by a key in .*"
 OTHERWISE = r"^model 'ranker' version 2: 2\.sig: signature: expected one of manifest\.sha256 by .*"
-
-
-def test_a_signed_version_is_served(repository, keys):
-    sign_package(package(repository, 2), keys.private)
-    with (
-        Server(repository, options=options(keys)) as server,
-        Client(server.address, timeout_seconds=60) as client,
-    ):
-        assert version_of(ask(client)) == 2
 
 
 def test_a_server_does_not_start_without_the_signature(repository, keys, tmp_path):
@@ -113,7 +105,7 @@ def test_keys_that_cannot_be_used_are_refused_at_the_start(repository, tmp_path,
 def test_without_a_key_signatures_are_nothing(repository):
     (repository / "ranker" / "2.sig").write_bytes(b"nonsense")
     with (
-        Server(repository, options=ServerOptions(port=0, threads=1)) as server,
+        serve(repository) as server,
         Client(server.address, timeout_seconds=60) as client,
     ):
         assert version_of(ask(client)) == 2

@@ -1,15 +1,17 @@
 """However examples are split into requests, and requests merged into batches: the same scores."""
 
+import grpc
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embershard._proto import predictor_pb2 as pb
-from embershard.errors import RequestError
 from tests.cases import cases
 from tests.serving.asking import Asked, named, outputs_of, random_request, requests
+from tests.serving.failures.busy import WAIT_SECONDS, outcomes, predictor
 from tests.serving.messages import MessagePredictor
+from tests.serving.serve import serve
 
 TOLERANCE = 1e-6
 BATCH_EXAMPLES = 4096
@@ -82,26 +84,6 @@ def test_a_request_as_large_as_a_batch(local, client, sizes):
     assert_same([outputs_of(answer) for answer in local.answers(messages)], expected)
 
 
-def test_one_example_more_than_a_batch_is_refused(client):
-    with pytest.raises(RequestError, match=r"num_examples: expected 1\.\.4096, got 4097"):
-        client.predict(dense={"age": 1, "price": np.zeros(4097)})
-
-
-def test_merging_mixes_no_unknown_id_counts(local):
-    dense = {"age": [0.0], "price": [0.0]}
-    requests = [
-        Asked(1, dense=dense, sparse={"item": [[7, 8]]}),
-        Asked(1, dense=dense, sparse={"item": [[100]]}),
-        Asked(1, dense=dense, sparse={"user": [["nobody"]]}),
-    ]
-    answers = local.answers([named(request).SerializeToString() for request in requests])
-    counts = [
-        {unknown.feature: unknown.count for unknown in message.unknown_ids}
-        for message in map(pb.PredictResponse.FromString, answers)
-    ]
-    assert counts == [{"item": 2}, {}, {"user": 1}]
-
-
 @pytest.mark.parametrize("plan", ["default", "2xcpu"])
 @pytest.mark.parametrize("tables", ["mmap", "resident"])
 @pytest.mark.parametrize("threads", [1, 2])
@@ -114,3 +96,30 @@ def test_plan_and_residency_do_not_change_one_bit(local, package, plan, tables, 
             assert got[name].tobytes() == values.tobytes(), name
         else:  # The dense program's sums may be cut among threads.
             assert np.abs(got[name] - values).max() <= TOLERANCE
+
+
+def unknown_of(answer):
+    return {
+        count.feature: count.count for count in pb.PredictResponse.FromString(answer).unknown_ids
+    }
+
+
+def test_a_request_cut_into_ten_batches_is_answered_as_a_whole(repository, local):
+    message = named(random_request(160, seed=21)).SerializeToString()
+    expected = local.answers([message])[0]
+    with (
+        serve(repository, max_batch_examples=16) as cut,
+        grpc.insecure_channel(cut.address) as channel,
+    ):
+        got = predictor(channel)(message, timeout=WAIT_SECONDS)
+        metrics = cut.metrics()
+        counted = outcomes(cut)
+    for name, values in outputs_of(expected).items():
+        assert outputs_of(got)[name].shape == values.shape
+        # Products of matrices are summed in an order that depends on their size.
+        assert np.abs(outputs_of(got)[name] - values).max() <= 1e-6, name
+    assert unknown_of(got) == unknown_of(expected) != {}
+    assert metrics.total("embershard_batches") == 10
+    assert counted == {("OK", ""): 1}
+    for name in ("request_seconds", "queue_seconds", "request_examples", "request_ids"):
+        assert metrics.total(f"embershard_{name}") == 1, name

@@ -11,9 +11,9 @@ from embershard.bench import LoadOptions, run_load
 from embershard.bench.load_options import PooledRequest
 from embershard.bench.target import find_target
 from embershard.client import AsyncClient, Client
-from embershard.errors import DeadlineError, InputError, RequestError, UnavailableError
-from embershard.serving import Server, ServerOptions
+from embershard.errors import InputError, RequestError, UnavailableError
 from tests.serving.asking import named, random_request
+from tests.serving.serve import serve
 
 TIMEOUT_SECONDS = 60
 
@@ -70,11 +70,6 @@ def test_a_bad_request_fails_alone_as_predict_fails(client):
     same(before.result(), behind.result())
 
 
-def test_inputs_that_contradict_the_schema_are_refused_before_they_are_sent(client):
-    with client.stream("ranker") as stream, pytest.raises(RequestError, match="'colour'"):
-        stream.predict(sparse={"colour": [[1]]})
-
-
 def test_a_closed_stream_and_a_closed_client_say_so(server):
     with Client(server.address, timeout_seconds=TIMEOUT_SECONDS) as client:
         with client.stream("ranker") as stream:
@@ -89,7 +84,7 @@ def test_a_closed_stream_and_a_closed_client_say_so(server):
 def test_requests_of_a_stream_that_the_server_ended_fail_and_another_stream_is_the_callers_to_open(
     repository,
 ):
-    with Server(repository, options=ServerOptions(port=0, threads=1)) as server:
+    with serve(repository) as server:
         client = Client(server.address, timeout_seconds=TIMEOUT_SECONDS)
         stream = client.stream("ranker")
         stream.predict(**inputs(1)).result()
@@ -98,14 +93,6 @@ def test_requests_of_a_stream_that_the_server_ended_fail_and_another_stream_is_t
         stream.predict(**inputs(1))
     stream.close()
     client.close()
-
-
-def test_a_request_ends_at_its_own_deadline(client):
-    with client.stream("ranker") as stream:
-        stream.predict(**inputs(1)).result()
-        with pytest.raises(DeadlineError):
-            stream.predict(**inputs(1), timeout_seconds=1e-9).result()
-        same(stream.predict(**inputs(1)).result(), client.predict("ranker", **inputs(1)))
 
 
 def test_asyncio_gives_the_same_answers_and_errors(client, server):
@@ -132,14 +119,11 @@ def test_asyncio_gives_the_same_answers_and_errors(client, server):
     assert str(failed) == str(told.value)
 
 
-@pytest.mark.parametrize(
-    "load", [{"in_flight": 16}, {"rate": 2000.0}], ids=["closed_loop", "open_loop"]
-)
-def test_the_load_tool_counts_requests_on_streams_as_those_of_calls(server, load):
+def test_the_load_tool_counts_requests_on_streams_as_those_of_calls(server):
     requests = [random_request(2, seed=seed) for seed in range(10)]
     pool = [PooledRequest(named(request).SerializeToString(), 2, 1) for request in requests]
     options = LoadOptions(
-        **load,
+        in_flight=16,
         max_requests=500,
         duration_seconds=TIMEOUT_SECONDS,
         warmup_seconds=0,
@@ -152,27 +136,3 @@ def test_the_load_tool_counts_requests_on_streams_as_those_of_calls(server, load
     assert result.by_code == {"OK": 500}
     assert result.examples_ok == 1000
     assert server.answered() == before + 500
-
-
-def test_the_load_tool_counts_failures_on_streams_by_code(server):
-    bad = named(random_request(2, seed=1))
-    bad.outputs.append("nothing")
-    pool = [PooledRequest(bad.SerializeToString(), 2, 1)]
-    options = LoadOptions(
-        in_flight=4,
-        max_requests=50,
-        streams=2,
-        warmup_seconds=0,
-        timeout_seconds=TIMEOUT_SECONDS,
-        duration_seconds=TIMEOUT_SECONDS,
-    )
-    result = run_load(find_target(server.address), pool, options)
-    assert result.by_code == {"NOT_FOUND": 50}
-    assert "output 'nothing'" in result.messages["NOT_FOUND"]
-
-
-def test_streams_are_at_least_the_threads_and_at_most_the_requests_in_flight():
-    with pytest.raises(InputError, match="streams: expected"):
-        LoadOptions(in_flight=4, streams=5)
-    with pytest.raises(InputError, match="streams: expected"):
-        LoadOptions(in_flight=4, streams=1, threads=2)

@@ -21,9 +21,10 @@ from embershard.serving import Server, ServerOptions
 from embershard.serving.metrics.history import resident_bytes
 from tests.serving.asking import Asked, named, outputs_of
 from tests.serving.messages import MessagePredictor
+from tests.serving.serve import serve
 from tests.serving.versions import ROWS, SCHEMA, publish
 
-SWAPS = 200
+SWAPS = 100
 GROWTH_BYTES = 16 << 20
 REQUESTS = 500
 RUN_SECONDS = 0.5
@@ -146,9 +147,8 @@ def swap(server, repository, version):
 
 
 @pytest.mark.timeout(600)  # Versions load in the time that all others leave.
-def test_200_swaps_at_half_of_the_capacity(repository):
-    options = ServerOptions(port=0, threads=1, max_queued_examples=QUEUED)
-    with Server(repository, options=options) as server:
+def test_100_swaps_at_half_of_the_capacity(repository):
+    with serve(repository, max_queued_examples=QUEUED) as server:
         with half_load(server.address, repository) as end:
             resident = []
             for number in range(SWAPS):

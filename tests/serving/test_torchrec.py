@@ -16,11 +16,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from embershard.serving import Server, ServerOptions
 from tests.cases import cases
 from tests.serving.asking import Asked, flat, named, outputs_of
 from tests.serving.counts import requests_by
 from tests.serving.models import SCHEMA
+from tests.serving.serve import serve
 
 PREDICT = "/predictor.Predictor/Predict"
 Code = grpc.StatusCode
@@ -359,9 +359,8 @@ def test_whatever_bytes_come_the_answer_is_scores_or_a_sentence(channel, data):
 def test_it_is_counted_has_a_deadline_and_asks_for_the_token(repository, tmp_path):
     token = tmp_path / "token"
     token.write_text("0123456789abcdef")
-    options = ServerOptions(port=0, threads=1, token_file=str(token))
     with (
-        Server(repository, options=options) as server,
+        serve(repository, token_file=str(token)) as server,
         grpc.insecure_channel(server.address) as channel,
     ):
         predict = channel.unary_unary(PREDICT)

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import subprocess
 from collections import Counter
 
 import grpc
@@ -12,16 +11,14 @@ import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
 from embershard.client import AsyncClient, Client
-from embershard.errors import ConfigError, InputError, NotFoundError
-from embershard.export import export_model
-from embershard.package import DenseInput, Identity, Schema, SparseInput
+from embershard.errors import ConfigError, InputError
 from embershard.package.labels import write_label
-from embershard.serving import Server, ServerOptions
 from embershard.serving.traffic_split import parse_weights
 from tests.cases import cases
 from tests.serving.open_inference.tensors import infer_inputs
+from tests.serving.serve import serve
 from tests.serving.test_torchrec import PREDICT, floats, lists, number
-from tests.serving.versions import ROWS, STEP, Telling, publish
+from tests.serving.versions import STEP, publish
 
 USERS = [f"user-{number}" for number in range(64)]
 INPUTS = {"dense": {"price": [5.0]}, "sparse": {"item": [[3]]}}
@@ -43,10 +40,7 @@ def published(tmp_path_factory):
 
 
 def split_server(repository, traffic="canary=50"):
-    return Server(
-        repository,
-        options=ServerOptions(port=0, threads=1, default_timeout_ms=60_000, traffic=traffic),
-    )
+    return serve(repository, default_timeout_ms=60_000, traffic=traffic)
 
 
 @pytest.fixture(scope="module")
@@ -99,19 +93,6 @@ def test_streams_and_the_async_client_split_by_the_same_key(client, server):
         assert [version_of(answer) for answer in answers] == list(first.values())
 
 
-def test_requests_without_a_traffic_key_are_split_at_random(client):
-    """Of two hundred, 100 are expected; six deviations are 43."""
-    counted = Counter(version_of(client.predict("ranker", **INPUTS)) for _ in range(200))
-    assert 57 < counted[2] < 143
-
-
-def test_a_request_that_names_a_version_or_a_label_is_not_split(client):
-    for user in USERS:
-        for named in ({"version": 1}, {"label": "stable"}):
-            answer = client.predict("ranker", **INPUTS, traffic_key=user, **named)
-            assert version_of(answer) == 1
-
-
 def test_open_inference_requests_are_split_by_a_parameter(client, server):
     first = versions_of(client)
     request = triton.InferenceServerClient(server.address)
@@ -145,58 +126,6 @@ def test_requests_are_counted_by_the_version_that_answers(published):
         expected = Counter(versions_of(client).values())
         counted = server.metrics().by("embershard_examples", "version")
     assert counted == {str(version): count for version, count in expected.items()}
-
-
-def test_the_schema_is_asked_of_the_default_version(client):
-    assert {client.get_model("ranker").version for _ in range(32)} == {1}
-
-
-@cases(
-    ("traffic", "version"),
-    {
-        "none": ("canary=0", 1),
-        "all": ("canary=100", 2),
-    },
-)
-def test_a_share_may_be_none_or_all(published, traffic, version):
-    with (
-        split_server(published, traffic) as server,
-        Client(server.address, timeout_seconds=60) as client,
-    ):
-        assert set(versions_of(client).values()) == {version}
-
-
-def test_all_requests_go_to_the_default_version_without_the_label(published, tmp_path):
-    subprocess.run(["cp", "-rl", f"{published}/.", str(tmp_path)], check=True)
-    write_label(tmp_path, "ranker", "canary", 0)
-    with (
-        split_server(tmp_path, "canary=100") as server,
-        Client(server.address, timeout_seconds=60) as client,
-    ):
-        assert set(versions_of(client).values()) == {1}
-        write_label(tmp_path, "ranker", "canary", 2)
-        server.refresh()
-        assert set(versions_of(client).values()) == {2}
-
-
-def test_a_canary_with_another_schema_gets_no_request_that_names_no_version(published, tmp_path):
-    """Packed requests are made for the default's schema; the canary would refuse them."""
-    subprocess.run(["cp", "-rl", f"{published}/.", str(tmp_path)], check=True)
-    schema = Schema(
-        dense=[DenseInput("price"), DenseInput("age", default=0.0)],
-        sparse=[SparseInput("item", ids=Identity(ROWS, unknown="zero"))],
-    )
-    export_model(Telling(3), schema, tmp_path / "ranker" / "3", devices="1xcpu")
-    write_label(tmp_path, "ranker", "canary", 3)
-    with (
-        split_server(tmp_path, "canary=100") as server,
-        Client(server.address, timeout_seconds=60) as client,
-    ):
-        assert set(versions_of(client).values()) == {1}
-        named = client.predict("ranker", **INPUTS, label="canary")
-        assert version_of(named) == 3
-        with pytest.raises(NotFoundError):
-            client.predict("ranker", **INPUTS, label="shadow")
 
 
 @cases(

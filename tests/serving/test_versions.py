@@ -14,9 +14,7 @@ from embershard.client import Client
 from embershard.errors import (
     EmbershardError,
     NotFoundError,
-    OverloadedError,
     PackageError,
-    RequestError,
 )
 from embershard.package.labels import write_label
 from embershard.serving import Server, ServerOptions
@@ -53,17 +51,6 @@ def spoil_digest(package):
     file.write_bytes(data)
 
 
-def spoil_file(package):
-    next((package / "tables").rglob("*.safetensors")).unlink()
-
-
-def cut_file(package):
-    file = package / "samples.safetensors"
-    data = file.read_bytes()
-    file.unlink()
-    file.write_bytes(data[: len(data) // 2])
-
-
 def spoil_samples(package):
     """The scores of another version: the package is sound, and says what it does not do."""
     (package / "samples.safetensors").unlink()
@@ -81,8 +68,6 @@ def spoil_samples(package):
     {
         "bad-hash": (spoil_digest, r"programs/dense\.pt: sha256: expected"),
         "wrong-samples": (spoil_samples, r"sample 0: output 'score' at example 0"),
-        "half-copied": (spoil_file, r"missing file"),
-        "cut-short": (cut_file, r"samples\.safetensors: bytes: expected"),
     },
 )
 def test_a_load_that_fails_leaves_the_old_version_serving(repository, spoil, message):
@@ -108,25 +93,6 @@ def test_a_load_that_fails_leaves_the_old_version_serving(repository, spoil, mes
         assert version_of(ask(client)) == 2
 
 
-def test_a_version_that_does_not_fit_is_refused_unless_it_replaces(repository):
-    hidden = repository / "ranker" / "2"
-    hidden.rename(repository / "elsewhere")
-    first = sum(file.stat().st_size for file in (repository / "ranker" / "1").rglob("*.*"))
-    # The table of the two is the same, and takes memory once: other vectors are needed for more.
-    options = ServerOptions(port=0, threads=1, tables="resident", memory_budget=first)
-    with (
-        Server(repository, options=options) as server,
-        Client(server.address, timeout_seconds=60) as client,
-    ):
-        (repository / "elsewhere").rename(hidden)
-        with pytest.raises(OverloadedError, match="the memory budget"):
-            server.load("ranker")
-        assert version_of(ask(client)) == 1
-        cost = server.load("ranker", replace=True)
-        assert 0 < cost["unserved_seconds"] <= cost["seconds"]
-        assert version_of(ask(client)) == 2
-
-
 def test_versions_and_labels_are_asked_for_side_by_side(repository):
     write_label(repository, "ranker", "stable", 1)
     write_label(repository, "ranker", "canary", 2)
@@ -141,20 +107,6 @@ def test_versions_and_labels_are_asked_for_side_by_side(repository):
             ask(client, label="shadow")
         counted = server.metrics().by("embershard_examples", "version")
         assert counted == {"1": 1, "2": 2}
-
-
-@pytest.mark.parametrize(("rule", "result"), [("", 2), ("latest", 2), ("1", 1), (1, 1)], ids=str)
-def test_a_rule_says_which_version_answers(repository, rule, result):
-    with (
-        Server(repository, version=rule, options=OPTIONS) as server,
-        Client(server.address, timeout_seconds=60) as client,
-    ):
-        assert version_of(ask(client)) == result
-
-
-def test_a_rule_of_another_form_is_refused(repository):
-    with pytest.raises(RequestError, match="version: expected latest, a number from 1, or a label"):
-        Server(repository, version="newest", options=OPTIONS)
 
 
 def test_several_models_are_served_each_healthy_under_its_name(repository):
@@ -242,20 +194,3 @@ def test_a_publisher_killed_at_any_moment_leaves_a_repository_that_serves(reposi
         Client(server.address, timeout_seconds=60) as client,
     ):
         assert version_of(ask(client)) == 1
-
-
-def test_the_same_tables_are_not_read_again(repository):
-    """What is wrong with a chunk that is in memory already is not even seen."""
-    hidden = repository / "ranker" / "2"
-    for chunk in (hidden / "tables").rglob("*.safetensors"):
-        size = chunk.stat().st_size
-        chunk.unlink()
-        chunk.write_bytes(bytes(size))
-    write_label(repository, "ranker", "stable", 1)
-    with (
-        Server(repository, options=OPTIONS) as server,
-        Client(server.address, timeout_seconds=60) as client,
-    ):
-        server.load("ranker", 2)
-        assert version_of(ask(client, version=2)) == 2
-        assert ask(client, version=2)["score"][0] - ask(client)["score"][0] == pytest.approx(STEP)

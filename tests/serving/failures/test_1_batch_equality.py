@@ -9,14 +9,13 @@ import pytest
 from torch import nn
 
 from embershard.client import Client
-from embershard.errors import RequestError
 from embershard.export import export_model
 from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig, PoolingType
 from embershard.package import Hash, Identity, Schema, SparseInput
-from embershard.serving import Server, ServerOptions
 from tests.cases import cases
 from tests.serving.asking import Asked, named, outputs_of
 from tests.serving.messages import MessagePredictor
+from tests.serving.serve import serve
 
 ROWS = 50
 SCHEMA = Schema(
@@ -117,44 +116,6 @@ def test_merged_equals_alone(local, batch):
         assert_identical(got, expected)
 
 
-def test_the_vectors_that_are_compared_differ(local):
-    first, second = answered(local, drawn(1, 3), drawn(2, 3))
-    for name, values in first.items():
-        assert np.abs(values - second[name]).max() > 1e-3, name
-
-
-def test_a_request_of_no_rows_is_refused_and_moves_none_of_its_neighbours_examples(local):
-    neighbours = [drawn(5, 3), drawn(6, 2)]
-    alone = [answered(local, neighbour)[0] for neighbour in neighbours]
-    none = named(Asked(num_examples=0, sparse={"user": [[7]]}))
-    answers = local.answers(
-        [
-            named(neighbours[0]).SerializeToString(),
-            none.SerializeToString(),
-            named(neighbours[1]).SerializeToString(),
-        ]
-    )
-    assert isinstance(answers[1], RequestError)
-    assert "num_examples: expected 1.." in str(answers[1])
-    assert_identical(outputs_of(answers[0]), alone[0])
-    assert_identical(outputs_of(answers[2]), alone[1])
-
-
-def test_a_request_larger_than_what_batches_merge_is_served_whole_among_small_ones(
-    repository, local
-):
-    large, small = drawn(7, 300), drawn(8, 2)
-    expected = [answered(local, requests)[0] for requests in (large, small)]
-    options = ServerOptions(port=0, threads=1, merge_examples=16)
-    with (
-        Server(repository, options=options) as server,
-        Client(server.address, timeout_seconds=60) as client,
-    ):
-        for place in (1, 0, 1):
-            request = (large, small)[place]
-            assert_identical(client.predict(sparse=request.sparse).outputs, expected[place])
-
-
 @cases(
     "budget",
     {
@@ -167,23 +128,10 @@ def test_a_request_larger_than_any_batch_is_cut_and_joined_again(repository, loc
     large, small = drawn(10, 200), drawn(9, 4)
     expected = [answered(local, requests)[0] for requests in (large, small)]
     with (
-        Server(repository, options=ServerOptions(port=0, threads=1, **budget)) as server,
+        serve(repository, **budget) as server,
         Client(server.address, timeout_seconds=60) as client,
     ):
         for place in (1, 0, 1):
             request = (large, small)[place]
             assert_identical(client.predict(sparse=request.sparse).outputs, expected[place])
         assert server.metrics().total("embershard_batches") >= 13
-
-
-def test_a_request_larger_than_any_may_be_is_refused_and_the_next_is_served(repository, local):
-    small = drawn(9, 4)
-    (expected,) = answered(local, small)
-    options = ServerOptions(port=0, threads=1, max_request_examples=16, max_batch_examples=4)
-    with (
-        Server(repository, options=options) as server,
-        Client(server.address, timeout_seconds=60) as client,
-    ):
-        with pytest.raises(RequestError, match=r"num_examples: expected 1\.\.16, got 17"):
-            client.predict(sparse=drawn(10, 17).sparse)
-        assert_identical(client.predict(sparse=small.sparse).outputs, expected)

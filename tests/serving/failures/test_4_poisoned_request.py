@@ -11,7 +11,6 @@ from embershard.errors import EmbershardError
 from embershard.export import export_model
 from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
 from embershard.package import DenseInput, Identity, Schema, SparseInput
-from embershard.serving import Server, ServerOptions
 from tests.serving.asking import Asked, named, outputs_of, random_request
 from tests.serving.messages import MessagePredictor
 from tests.serving.refused import Code
@@ -28,26 +27,6 @@ GOOD = [random_request(3, seed=11), random_request(4, seed=12)]
 
 def bodies():
     return [named(good).SerializeToString() for good in (GOOD[0], POISONED, GOOD[1])]
-
-
-def test_its_neighbours_in_one_batch_get_their_scores(local):
-    first, poisoned, last = bodies()
-    harmless = named(
-        Asked(
-            num_examples=2,
-            dense=POISONED.dense,
-            sparse=POISONED.sparse,
-            weights={"tags": [[1.0], [1.0] * 8]},
-        )
-    ).SerializeToString()
-    expected = local.answers([first, harmless, last])
-    got = local.answers([first, poisoned, last])
-    assert isinstance(got[1], EmbershardError)
-    assert "at example 1" in str(got[1])
-    for place in (0, 2):
-        for name, values in outputs_of(expected[place]).items():
-            # They run again in smaller batches, which may change the last bits.
-            assert np.abs(outputs_of(got[place])[name] - values).max() <= 1e-6, name
 
 
 def test_over_the_wire_it_is_the_only_one_that_fails(server, local):
@@ -112,26 +91,3 @@ def test_the_neighbours_of_one_for_which_the_program_raises_get_their_scores(bri
             assert "index out of range" in str(answer)
         else:
             assert outputs_of(answer)["score"].tolist() == [place + 0.5, place + 0.75]
-
-
-def test_over_the_wire_the_program_raises_for_its_own_client_only(brittle):
-    with (
-        Server(brittle, options=ServerOptions(port=0, threads=1)) as server,
-        grpc.insecure_channel(server.address) as channel,
-    ):
-        predict = channel.unary_unary("/embershard.v1.Predictor/Predict")
-        # Until one has come into a batch with others.
-        for _ in range(100):
-            calls = [
-                predict.future(priced(5000) if place % 40 == 7 else priced(place), timeout=60)
-                for place in range(200)
-            ]
-            for place, call in enumerate(calls):
-                if place % 40 == 7:
-                    assert call.code() is Code.INTERNAL
-                    assert "index out of range" in call.details()
-                else:
-                    assert outputs_of(call.result())["score"].tolist() == [place + 0.5]
-            if server.metrics().total("embershard_batch_reruns") > 0:
-                return
-    raise AssertionError("no batch held it and another one")

@@ -60,21 +60,3 @@ def test_the_queue_fills_and_the_rest_is_refused_while_the_batch_runs(server, ch
     again = run_long(server, channel, timeout=WAIT_SECONDS)
     calls = [predictor(channel).future(body, timeout=WAIT_SECONDS) for body in bodies[:FIT]]
     assert {call.code() for call in [again, *calls]} == {Code.OK}
-
-
-def test_each_of_a_flood_is_counted_as_its_client_was_answered(server, channel):
-    messages = [body(EACH, seed=number) for number in range(8)]
-    codes = []
-    for _ in range(5):  # Deadlines are the server's.
-        calls = [predictor(channel).future(messages[place % 8]) for place in range(6 * FIT)]
-        codes += [call.code() for call in calls]
-    until(lambda: is_idle(server))
-    seen = {code.name: codes.count(code) for code in codes}
-    counted = {}
-    for (code, _), count in outcomes(server).items():
-        counted[code] = counted.get(code, 0) + count
-    assert counted == seen
-    assert seen.keys() <= {"OK", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"}
-    assert {"OK", "RESOURCE_EXHAUSTED"} <= seen.keys()
-    assert server.metrics().total("embershard_examples") == EACH * seen["OK"]
-    assert predictor(channel).future(messages[0], timeout=WAIT_SECONDS).code() is Code.OK

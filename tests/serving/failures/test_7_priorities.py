@@ -13,8 +13,6 @@ from tests.serving.failures.busy import (
     EXAMPLES,
     WAIT_SECONDS,
     body,
-    is_idle,
-    outcomes,
     predictor,
     run_long,
     serving_heavy,
@@ -92,46 +90,3 @@ def test_low_ones_get_one_batch_in_eight_while_high_ones_wait(server, channel, h
     for message, call in line.calls[::9]:  # Of both priorities.
         expected = outputs_of(local.answers([message])[0])["score"]
         assert np.abs(outputs_of(call.result())["score"] - expected).max() <= 1e-6
-
-
-def test_a_high_one_overtakes_the_low_ones_that_wait(server, channel):
-    running = run_long(server, channel, timeout=WAIT_SECONDS)
-    line = Line(server, channel)
-    line.send(LOW, 10)
-    line.send(HIGH, 1)
-    assert not running.done()
-    line.wait()
-    assert line.ended == [HIGH] + [LOW] * 10
-
-
-def test_low_ones_go_on_for_as_long_as_high_ones_keep_coming(server, channel):
-    low = 5
-    running = run_long(server, channel, timeout=WAIT_SECONDS)
-    line = Line(server, channel)
-    line.send(LOW, low)
-    line.send(HIGH, 2 * SHARE, again_until=lambda: line.ended.count(LOW) == low)
-    assert not running.done()
-    until(lambda: line.ended.count(LOW) == low)
-    line.wait()
-    last = max(place for place, priority in enumerate(line.ended) if priority == LOW)
-    # Where those that come again do so late, low ones take their place and are done sooner.
-    assert line.ended[: 2 * SHARE] == ([HIGH] * (SHARE - 1) + [LOW]) * 2
-    assert last < low * SHARE
-
-
-def test_low_ones_fill_half_of_the_queue_and_leave_the_rest_to_high_ones(server, channel):
-    running = run_long(server, channel, timeout=WAIT_SECONDS)
-    message = with_priority(LOW)
-    low = [predictor(channel).future(message, timeout=WAIT_SECONDS) for _ in range(FIT)]
-    until(lambda: sum(call.done() for call in low) == FIT // 2)
-    assert {call.code() for call in low if call.done()} == {Code.RESOURCE_EXHAUSTED}
-    line = Line(server, channel)
-    line.send(HIGH, FIT // 2)
-    assert not running.done()
-    assert server.metrics().total("embershard_queued_requests") == FIT
-    line.wait()
-    until(lambda: is_idle(server))
-    assert outcomes(server) == {
-        ("OK", ""): 1 + FIT,
-        ("RESOURCE_EXHAUSTED", "queue_full"): FIT // 2,
-    }

@@ -8,10 +8,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from embershard._proto import predictor_pb2 as pb
-from embershard.serving import Server, ServerOptions
 from embershard.serving.metrics import MetricsPort
 from tests.serving.asking import Asked, named
 from tests.serving.refused import Code
+from tests.serving.serve import serve
 
 DENSE = {"age": [1.0]}
 
@@ -24,8 +24,7 @@ def asked(examples, **sparse):
 
 @contextmanager
 def shown(repository, **options):
-    served = ServerOptions(port=0, threads=1, **options)
-    with MetricsPort(port=0) as metrics, Server(repository, options=served) as server:
+    with MetricsPort(port=0) as metrics, serve(repository, **options) as server:
         metrics.show(server)
         yield server, metrics
 

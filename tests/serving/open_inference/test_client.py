@@ -14,7 +14,6 @@ from tests.serving.asking import random_request
 from tests.serving.open_inference.tensors import arrays_of, infer_inputs
 from tests.serving.refused import GOOD
 
-OUTPUTS = ("score", "parts", "user_vector")
 FORMS = cases(
     "is_packed",
     {

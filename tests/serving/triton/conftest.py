@@ -1,4 +1,4 @@
-"""The small ranker in the real tritonserver, once for all tests; and MovieLens, trained once."""
+"""The small ranker in the real tritonserver, started once for all tests."""
 
 import shutil
 from pathlib import Path
@@ -6,14 +6,8 @@ from pathlib import Path
 import pytest
 import tritonclient.grpc as triton
 
-from embershard.data import load_movielens, movielens_folder
-from embershard.export import export_checkpoint
-from embershard.package import Package, add_plan, make_plan, parse_devices
 from embershard.serving.triton import TritonOptions, write_model_config
-from embershard.training import read_config, train
 from tests.serving.triton.running import serving
-
-CONFIG = Path(__file__).parents[3] / "examples/movielens/movielens.toml"
 
 
 @pytest.fixture(scope="session")
@@ -36,23 +30,3 @@ def served(triton_repository):
 def triton_client(served):
     with triton.InferenceServerClient(served.grpc) as connected:
         yield connected
-
-
-@pytest.fixture(scope="session")
-def movielens():
-    return load_movielens(movielens_folder(None))
-
-
-@pytest.fixture(scope="session")
-def movielens_package(movielens, tmp_path_factory) -> Path:
-    """The demo's model with the plans `default`, `two` (devices) and `torch` (torch's kernels)."""
-    config = read_config(CONFIG)
-    folder = str(tmp_path_factory.mktemp("checkpoints"))
-    checkpoint = config.checkpoint.model_copy(update={"folder": folder})
-    trained = train(config.model_copy(update={"checkpoint": checkpoint}), movielens.dataset)
-    out = tmp_path_factory.mktemp("movielens") / "movielens" / "1"
-    export_checkpoint(trained.checkpoint, out, weights="int8")
-    for name, devices in {"two": "2xcpu", "torch": "1xtorch-cpu"}.items():
-        plan = make_plan(Package.open(out), parse_devices(devices), name=name, strategy="table")
-        add_plan(out, plan)
-    return out

@@ -101,18 +101,3 @@ def test_64_clients_are_merged_and_counted(gathering, requests):
     assert after.inference_count - before.inference_count == requests_sent
     assert batches <= successes / 4, f"{successes} requests in {batches} batches"
     print(f"{successes} requests of {sum(sent)} examples in {batches} batches")
-
-
-def test_every_batch_has_its_examples(gathering, requests):
-    with triton.InferenceServerClient(gathering.grpc) as client:
-        before = counted(client)
-        for place in (0, 4, 19):
-            client.infer("ranker", requests[0][place], client_timeout=WAIT_SECONDS)
-        # Triton counts a batch after it has sent the answers.
-        until(lambda: counted(client).execution_count - before.execution_count == 3)
-        after = counted(client)
-    assert examples_in(after) - examples_in(before) == 1 + 5 + 20
-    assert (
-        sum(batch_stat.compute_infer.count for batch_stat in after.batch_stats)
-        == after.execution_count
-    )

@@ -4,15 +4,12 @@ import json
 import math
 import re
 import subprocess
-from urllib.error import HTTPError
-from urllib.request import urlopen
 
 import numpy as np
 import pytest
 
-from embershard.cli import main
-from embershard.serving import Server, ServerOptions
 from tests.repository.sources import ROOT
+from tests.serving.serve import serve
 from tests.serving.triton.running import serving
 
 README = ROOT / "model_repo" / "README.md"
@@ -47,9 +44,7 @@ def test_the_readme_says_what_it_prints():
 
 
 def test_the_readme_asks_our_own_server(capsys):
-    with Server(
-        README.parent, options=ServerOptions(port=0, threads=1, default_timeout_ms=60_000)
-    ) as server:
+    with serve(README.parent, default_timeout_ms=60_000) as server:
         scores = scores_of(code_of(README), server.address, capsys)
     np.testing.assert_allclose(scores, expected(), rtol=0, atol=1e-6)
 
@@ -79,29 +74,3 @@ def test_the_manuals_json_request_over_http_is_answered_as_printed():
     np.testing.assert_allclose(output.pop("data"), expected(), rtol=0, atol=1e-6)
     np.testing.assert_allclose(said_output.pop("data"), expected(), rtol=0, atol=1e-6)
     assert got == said
-
-
-@pytest.mark.needs_triton
-def test_a_refusal_over_http_has_the_words_of_the_grpc_error():
-    tensors = [("item.values", "INT64", [9999]), ("item.lengths", "INT32", [1]),
-               ("age", "FP32", [0.5]), ("price", "FP32", [0.25])]  # fmt: skip
-    request = {
-        "inputs": [
-            {"name": name, "datatype": datatype, "shape": [1, 1], "data": data}
-            for name, datatype, data in tensors
-        ]
-    }
-    with serving(README.parent, "tiny") as served:
-        url = f"http://{served.http}/v2/models/tiny/infer"
-        with pytest.raises(HTTPError) as caught:
-            urlopen(url, data=json.dumps(request).encode(), timeout=60)
-    assert caught.value.code == 400
-    assert json.load(caught.value)["error"].startswith("feature 'item': id 9999 at example 0")
-
-
-def test_the_manual_names_every_flag_of_the_command(capsys):
-    with pytest.raises(SystemExit):
-        main(["triton-config", "--help"])
-    flags = set(re.findall(r"^  (--[a-z][a-z-]+)", capsys.readouterr().out, re.MULTILINE))
-    assert len(flags) > 10
-    assert flags <= set(re.findall(r"--[a-z][a-z-]+", MANUAL.read_text()))

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
 from tests.cases import cases
@@ -10,7 +9,7 @@ from tests.serving.asking import named, random_request
 from tests.serving.asking import outputs_of as our_outputs_of
 from tests.serving.open_inference.tensors import arrays_of, infer_inputs
 from tests.serving.refused import GOOD
-from tests.serving.triton.asking import inputs_of, one, outputs_of, wanted
+from tests.serving.triton.asking import inputs_of, one, outputs_of
 
 pytestmark = pytest.mark.needs_triton
 
@@ -46,58 +45,9 @@ def test_answers_are_those_of_our_own_server(triton_client, our_outputs, is_pack
     assert (answer.model_name, answer.model_version, answer.id) == ("ranker", "1", "mine")
 
 
-def test_the_same_tensors_go_to_both(triton_client, server, our_outputs):
-    request = random_request(5)
-    with triton.InferenceServerClient(server.address) as ours:
-        for item in (ours, triton_client):
-            answer = item.infer("ranker", inputs_of(request))
-            assert_same(outputs_of(answer), our_outputs(request))
-
-
 def test_inputs_may_be_left_out(triton_client, our_outputs):
     result = triton_client.infer("ranker", inputs_of(GOOD))  # No history, hour, likes or query.
     assert_same(outputs_of(result), our_outputs(GOOD))
-
-
-def test_outputs_can_be_chosen(triton_client, our_outputs):
-    request = random_request(4)
-    result = triton_client.infer("ranker", inputs_of(request), outputs=wanted("parts"))
-    assert_same(outputs_of(result), {"parts": our_outputs(request)["parts"]})
-
-
-def test_a_user_alone_needs_no_examples(triton_client, our_outputs):
-    request = random_request(4)
-    arrays = {
-        name: array
-        for name, array in arrays_of(request, is_packed=False).items()
-        if name.split(".")[0] in ("age", "hour", "user", "history", "query", "topics")
-    }
-    result = triton_client.infer("ranker", infer_inputs(one(arrays)), outputs=wanted("user_vector"))
-    assert_same(outputs_of(result), {"user_vector": our_outputs(request)["user_vector"]})
-
-
-def test_unknown_ids_are_counted(triton_client):
-    arrays = arrays_of(GOOD, is_packed=False) | {"user.values": np.array([12345], "<i8")}
-    answer = triton_client.infer("ranker", infer_inputs(one(arrays))).get_response()
-    assert answer.parameters["unknown_ids.user"].int64_param == 1
-
-
-def test_priorities_are_taken(triton_client, our_outputs):
-    request = random_request(4)
-    for priority in (1, 2):
-        result = triton_client.infer("ranker", inputs_of(request), priority=priority)
-        assert_same(outputs_of(result), our_outputs(request))
-
-
-def test_a_request_beyond_the_budget_is_answered_whole(triton_client, our_outputs):
-    request = random_request(4096)
-    np.testing.assert_allclose(
-        outputs_of(triton_client.infer("ranker", inputs_of(request)))["score"],
-        our_outputs(request)["score"],
-        rtol=0,
-        atol=1e-6,
-        strict=True,
-    )
 
 
 def test_without_the_first_dimension_triton_refuses_it(triton_client):
