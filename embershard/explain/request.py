@@ -111,7 +111,7 @@ class IdRows(NamedTuple):
     """The row of each id, -1 if it has none."""
 
     fates: NDArray[np.str_]
-    """What the id map does with each id.
+    """Fate of each id.
 
     | fate | the id |
     |---|---|

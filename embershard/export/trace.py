@@ -59,7 +59,7 @@ def passing_answer(frame: FrameType) -> bool | None:
     since values are unknown.
 
     Returns:
-        True or False. None: the line is no check, or its test has several negations.
+        True or False. None: the line is no check, or only a part of its test is negated.
     """
     checks = [
         check

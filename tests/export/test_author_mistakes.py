@@ -165,7 +165,7 @@ def test_nan_of_random_negative_inputs_names_the_line_and_samples(function, tmp_
     assert message.endswith(
         "output 'score': expected finite values for random requests, whose dense inputs may be "
         "negative, got nan; write export_model(..., samples=[...]) with real requests, or clamp "
-        "what the operation takes"
+        "the operation's operand"
     )
 
 

@@ -20,15 +20,15 @@ from tests.export.models import SCHEMA, collection
         ),
         "input-without-table": (
             (*SCHEMA.sparse, SparseInput("extra")),
-            r"sparse inputs \['extra'\]: expected a table",
+            r"sparse inputs \['extra'\]: expected tables",
         ),
         "weights": (
             (SparseInput("user", weighted=True), *SCHEMA.sparse[1:]),
-            "'user': expected weighted=False in the schema as in the module, got weighted=True",
+            "'user': expected weighted=False in the schema, as in the module, got weighted=True",
         ),
         "rows": (
             (SparseInput("user", ids=Identity(6)), *SCHEMA.sparse[1:]),
-            "feature 'user': table 'users': expected 6 rows as its id map has, got 5",
+            "feature 'user': table 'users': expected 6 rows, as its id map has, got 5",
         ),
     },
 )
@@ -44,7 +44,7 @@ def test_one_input_in_tables_of_different_rows_is_refused():
         for name, rows in (("a", 5), ("b", 6))
     ]
     module = Forward(lambda m, d, s: m.e(s).values(), e=collection(tables=tables))
-    with pytest.raises(ExportError, match="'x': table 'b': expected 5 rows as the input's first"):
+    with pytest.raises(ExportError, match="'x': table 'b': expected 5 rows, as the input's first"):
         build_program(module, Schema(sparse=[SparseInput("x")]), seed=0)
 
 
@@ -55,5 +55,5 @@ def test_two_tables_of_one_name_are_refused():
         one=collection(tables=[table]),
         two=collection(tables=[table]),
     )
-    with pytest.raises(ExportError, match="two: table 't': expected a name used once"):
+    with pytest.raises(ExportError, match="two: table 't': expected a table with another name"):
         build_program(module, Schema(sparse=[SparseInput("x")]), seed=0)

@@ -189,7 +189,7 @@ def mixed_index(m, d, s):
         "no-such-overload": (
             lambda m, d, s: m.embeddings(s)["item"].norm(dim="rows"),
             'norm(dim="rows")',
-            "cannot be compiled to TorchScript: TorchScript has no torch.functional.norm of these",
+            "cannot be compiled to TorchScript: TorchScript has no torch.functional.norm for",
             "write other torch operations",
         ),
         "scripted-function": (

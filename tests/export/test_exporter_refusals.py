@@ -89,7 +89,7 @@ def test_what_is_no_module_or_schema_is_refused(module, schema, message, tmp_pat
         ),
         "no-examples": (
             {"num_examples": 0, "example_dense": np.zeros((0, 2), np.float32)},
-            "samples: 1: num_examples: expected at least 1, got 0; give it an example",
+            "samples: 1: num_examples: expected at least 1, got 0; add an example",
         ),
         "lengths": ({"lengths": np.ones(9, np.int32)}, "1: lengths: expected 13 lengths, got 9"),
         "negative": ({"lengths": np.full(13, -1, np.int32)}, "no negative length, got -1"),

@@ -193,7 +193,7 @@ def test_a_state_dict_beside_other_entries_is_read(kind, name, tmp_path):
 def test_weights_that_cannot_be_copied_as_they_are_are_refused(tensor, got, tmp_path):
     state = trained_ranker().state_dict() | {"over.weight": tensor}
     torch.save(state, tmp_path / "w.pt")
-    words = f"w.pt: over.weight: expected floating-point values, torch.strided, .*{got}"
+    words = f"w.pt: over.weight: expected a dense tensor of floating-point values, .*{got}"
     with pytest.raises(DataError, match=words):
         export_checkpoint(tmp_path / "w.pt", tmp_path / "ranker/1", model=FACTORY)
 

@@ -84,7 +84,7 @@ def test_rows_under_the_count_are_dropped_through_the_id_map(ids, kept_ids, tmp_
             Identity(5, unknown="oov"),
             {"items": COUNTS["tables.items"]},
             2,
-            "'items': expected one of",
+            "access counts: expected keys among .*, got 'items'",
         ),
         "shape": (
             Identity(5, unknown="oov"),
