@@ -145,7 +145,7 @@ def test_a_request_is_read_from_standard_input(package, capsys, monkeypatch):
 @cases(
     ("content", "words"),
     {
-        "no-object": ("[]", "InputError: {path}: expected an object, got []"),
+        "no-object": ("[]", "InputError: {path}: expected a JSON object, got []"),
         "missing": (
             {"dense": {"age": 1}},
             "RequestError: input 'price': expected a value, got none (no default)",
