@@ -1,4 +1,4 @@
-"""`embershard bench`."""
+"""The command `embershard bench`."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""`embershard calibrate`, and the comparison with a server for `embershard plan --compare`."""
+"""The command `embershard calibrate`, and the comparison with a server in `embershard plan`."""
 
 from __future__ import annotations
 

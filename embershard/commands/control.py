@@ -1,4 +1,4 @@
-"""`embershard load`, `embershard unload`, `embershard label`."""
+"""The commands `embershard load`, `unload` and `label`."""
 
 import argparse
 import sys

@@ -1,4 +1,4 @@
-"""`embershard data init` and `embershard data describe`."""
+"""The commands `embershard data init` and `embershard data describe`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`embershard explain`."""
+"""The command `embershard explain`."""
 
 import argparse
 import json

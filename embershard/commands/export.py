@@ -1,4 +1,4 @@
-"""`embershard export`."""
+"""The command `embershard export`."""
 
 from __future__ import annotations
 

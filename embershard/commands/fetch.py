@@ -1,4 +1,4 @@
-"""`embershard fetch`."""
+"""The command `embershard fetch`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`embershard inspect`, `embershard verify` and `embershard sign`."""
+"""The commands `embershard inspect`, `embershard verify` and `embershard sign`."""
 
 from __future__ import annotations
 

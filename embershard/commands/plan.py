@@ -1,4 +1,4 @@
-"""`embershard plan`."""
+"""The command `embershard plan`."""
 
 from __future__ import annotations
 

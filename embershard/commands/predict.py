@@ -1,4 +1,4 @@
-"""`embershard predict`, and what other commands need to connect and to read a request's file."""
+"""The command `embershard predict`, and helpers of other commands that send requests."""
 
 import argparse
 import json

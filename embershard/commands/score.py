@@ -1,4 +1,4 @@
-"""`embershard score`, `embershard vectors` and `embershard skew`."""
+"""The commands `embershard score`, `embershard vectors` and `embershard skew`."""
 
 from __future__ import annotations
 

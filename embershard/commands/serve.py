@@ -1,4 +1,4 @@
-"""`embershard serve`."""
+"""The command `embershard serve`."""
 
 import argparse
 from typing import Any

@@ -1,4 +1,4 @@
-"""`embershard train`."""
+"""The command `embershard train`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`embershard triton-config`."""
+"""The command `embershard triton-config`."""
 
 from __future__ import annotations
 

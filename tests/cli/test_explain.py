@@ -139,7 +139,7 @@ def test_a_request_is_read_from_standard_input(package, capsys, monkeypatch):
 @cases(
     ("content", "words"),
     {
-        "no-object": ("[]", "InputError: {path}: expected an object, got []"),
+        "no-object": ("[]", "InputError: {path}: expected a JSON object, got []"),
         "rejected-id": (
             {"dense": REQUEST["dense"], "sparse": {"category": [[6], [], []]}},
             "RequestError: feature 'category': id 6 at example 0, position 0 is not in 0..5 "

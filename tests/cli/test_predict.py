@@ -88,9 +88,9 @@ def test_without_a_request_it_says_what_the_model_takes(address, capsys):
     ("content", "words"),
     {
         "syntax": ("{", "InputError: {path}: expected JSON, got Expecting property"),
-        "deep": ("[" * 200_000, "InputError: {path}: expected JSON, got one that"),
+        "deep": ("[" * 200_000, "InputError: {path}: expected JSON, got too many nested levels"),
         "outputs": ({**REQUEST, "outputs": 5}, "InputError: outputs: expected a list of names"),
-        "a-list": ("[]", "InputError: {path}: expected an object, got []"),
+        "a-list": ("[]", "InputError: {path}: expected a JSON object, got []"),
         "key": ('{"dens": 1}', "{path}: key 'dens': expected one of dense, sparse, weights"),
         "feature": (
             {"dense": REQUEST["dense"], "sparse": {"itm": [[1]]}},

@@ -160,18 +160,18 @@ def test_a_watch_is_stuck_after_its_interval_and_the_longest_load():
 @cases(
     ("arguments", "words"),
     {
-        "keep": (("--keep", 1), "ConfigError: --keep: expected with --watch"),
-        "metrics": (("--metrics-port", 0), "ConfigError: --metrics-port: expected with"),
+        "keep": (("--keep", 1), "ConfigError: --keep: expected --watch with it"),
+        "metrics": (("--metrics-port", 0), "ConfigError: --metrics-port: expected --watch with it"),
         "host": (
             ("--watch", 1, "--metrics-host", "0.0.0.0"),
-            "ConfigError: --metrics-host: expected with --metrics-port only",
+            "ConfigError: --metrics-host: expected --metrics-port with it",
         ),
         "host-once": (
             ("--metrics-host", "0.0.0.0"),
             "ConfigError: --metrics-host: expected --watch with it, got none",
         ),
         "port": (("--watch", 1, "--metrics-port", 65536), "--metrics-port: expected 0..65535"),
-        "control": (("--control", "s"), "ConfigError: --control: expected with"),
+        "control": (("--control", "s"), "ConfigError: --control: expected --watch with it"),
         "zero": (("--watch", 0), "ConfigError: watch: expected seconds above 0"),
         "version": (("--watch", 1, "--version", 1), "ConfigError: version"),
         "alone": (("--watch", 1, "--keep", 1), "ConfigError: keep: expected a"),

@@ -233,7 +233,7 @@ def test_an_output_without_a_free_name_is_refused(scorer: BatchScorer, tmp_path:
     taken = rows(score=rows()["key"], score_score=rows()["key"])
     pq.write_table(taken, tmp_path / "a.parquet")
 
-    said = "output 'score': expected a free column 'score' or 'score_score', got columns"
+    said = "output 'score': expected that the name 'score' or 'score_score' is free"
     with pytest.raises(InputError, match=said):
         score_files(scorer, [str(tmp_path / "a.parquet")], tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -247,5 +247,5 @@ def test_a_repeated_command_says_that_all_is_scored(
     assert f"scored {ROWS} rows of 2 files into {tmp_path / 'out'}, " in capsys.readouterr().out
     assert main(command) == 0
     assert capsys.readouterr().out == (
-        f"nothing to do: the scores of 2 files are in {tmp_path / 'out'} already\n"
+        f"nothing to do: {tmp_path / 'out'} already has the scores of 2 files\n"
     )

@@ -164,7 +164,7 @@ def test_rows_and_requests_are_limited(scorer: BatchScorer, tmp_path: Path) -> N
 def test_rows_that_make_no_request_are_refused(scorer: BatchScorer, tmp_path: Path) -> None:
     train = rows(hour=pa.array([None] * ROWS, pa.float32()))
 
-    with pytest.raises(DataError, match=r"found none; the first of 300: .*'hour'"):
+    with pytest.raises(DataError, match=r"got none; the first of 300: .*'hour'"):
         compared(scorer, tmp_path, train, rows())
 
 

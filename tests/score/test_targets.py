@@ -95,7 +95,7 @@ def test_no_source_is_replaced_by_scores(
     (tmp_path / "link").symlink_to(tmp_path / "data")
     monkeypatch.chdir(tmp_path)
 
-    with pytest.raises(InputError, match=r"--out: .* would replace .*/data/a.parquet of --data"):
+    with pytest.raises(InputError, match=r"--out: .* would replace .*/data/a.parquet"):
         score_files(scorer, [source.format(tmp_path)], Path(out), overwrite=True)
     assert files_below(tmp_path) == ["a.parquet", "data/a.parquet"]
 
@@ -104,7 +104,7 @@ def test_two_sources_never_share_a_file_of_scores(scorer: BatchScorer, tmp_path:
     files = [tmp_path / "_bad" / "a.parquet", tmp_path / "a.parquet"]
     write_rows(*files)
 
-    with pytest.raises(InputError, match="--data: expected files with paths of their own"):
+    with pytest.raises(InputError, match="--data: expected files with different paths"):
         score_files(scorer, [str(file) for file in files], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -187,5 +187,5 @@ def test_vectors_leave_their_own_sources_alone(scorer: BatchScorer, tmp_path: Pa
     source = tmp_path / "q" / "vectors.parquet"
     source.parent.mkdir()
     pq.write_table(item_rows([1], [1]), source)
-    with pytest.raises(InputError, match=r"would replace .*/vectors.parquet of --data"):
+    with pytest.raises(InputError, match=r"would replace .*/vectors.parquet"):
         write_vectors(scorer, [str(source)], source.parent, key="sku", overwrite=True)
