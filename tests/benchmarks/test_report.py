@@ -25,21 +25,6 @@ def row(**more):
     return Row(**settings)
 
 
-def test_the_table_shows_medians_spread_ratio_interval_and_bound():
-    lines = table(RUN, [row(bound=Bound(1.5))]).splitlines()
-    assert lines[2] == (
-        "| 1 | w | requests per second | we: 1,500 ± 7% | they: 750.0 ± 7% "
-        "| 2.00 (2.00 .. 2.00, 3 pairs) | >= 1.5 | not judged |"
-    )
-    assert lines[-1] == "abc against def+, 2000-01-02 03:04, `c`: cpu 1 x X"
-
-
-def test_the_table_says_which_cores_were_used_and_when_the_tool_was_the_limit():
-    notes = {"server_cores": 1.25, "tool_cores": 0.5, "tool_busiest_thread": 0.95}
-    text = table(RUN, [row(notes=notes)])
-    assert "| w; cores used: server 1.25, tool 0.50; the tool was the limit, its busiest" in text
-
-
 def test_the_table_marks_rows_that_failed():
     ten = {"values": np.full(10, 4.0), "their_values": np.full(10, 2.0), "bound": Bound(2.5)}
     assert table(RUN, [row(**ten)]).splitlines()[2].endswith("| >= 2.5 | FAILED |")

@@ -8,7 +8,7 @@ import xxhash
 from embershard.data import Dataset, Examples, JaggedColumn, TableHint
 from embershard.errors import InputError
 from embershard.package.schema import DenseInput, Schema, SparseInput
-from tests.cases import cases
+from tests.cases import cases, refused
 
 SCHEMA = Schema(dense=[DenseInput("price")], sparse=[SparseInput("tags")])
 
@@ -34,8 +34,6 @@ def labels(*values):
 
 ASTYPE = r"convert it with .astype\(np.float32\)$"
 ASARRAY = r"convert it with np.asarray\(..., np.float32\)$"
-LABELS = "labels: expected 0 or 1"
-THRESHOLD = r"; set a threshold, such as \(values > 3\).astype\(np.float32\)$"
 
 
 def test_take_keeps_each_examples_own_list():
@@ -94,92 +92,91 @@ def test_take_nothing():
 
 
 @cases(
-    ("changes", "message"),
+    ("changes", "parts"),
     {
         "columns": (
             {"dense": np.zeros((3, 2), np.float32)},
-            r"dense: expected float32 \[3, 1\], got float32 \[3, 2\]",
+            ["dense", "got float32 [3, 2]"],
         ),
         "dtype": (
             {"dense": np.zeros((3, 1))},
-            rf"dense: expected float32 \[3, 1\], got float64 \[3, 1\]; {ASTYPE}",
+            ["dense", "got float64 [3, 1]"],
         ),
         "list": (
             {"labels": [0, 1, 1]},
-            rf"labels: expected float32 \[3\], got list; {ASARRAY}",
+            ["labels", "got list"],
         ),
         "tensor": (
             {"dense": torch.zeros(3, 1)},
-            rf"dense: expected float32 \[3, 1\], got Tensor; {ASARRAY}",
+            ["dense", "got Tensor"],
         ),
         "integer-labels": (
             {"labels": np.array([0, 1, 1])},
-            rf"labels: expected float32 \[3\], got int64 \[3\]; {ASTYPE}",
+            ["labels", "got int64 [3]"],
         ),
         "labels-of-no-task": (
             {"labels": np.zeros((3, 0), np.float32)},
-            r"labels: expected float32 \[3\], got float32 \[3, 0\]$",
+            ["labels", "got float32 [3, 0]"],
         ),
         "labels-of-two-tasks": (
             {"labels": labels([0, 1], [np.inf, 1], [1, 1])},
-            r"labels: expected finite numbers or NaN, got inf in example 1, column 0$",
+            ["labels", "got inf in example 1, column 0"],
         ),
         "one-label": (
             {"labels": np.array(1, np.float32)},
-            r"labels: expected float32 \[N\] or \[N, T\], got array\(1., dtype=float32\)$",
+            ["labels", "got array(1., dtype=float32)"],
         ),
-        "rating": ({"labels": labels(0, 1, 4)}, f"{LABELS}, got 4.0 in example 2{THRESHOLD}"),
+        "rating": ({"labels": labels(0, 1, 4)}, ["labels", "got 4.0 in example 2"]),
         "negative-label": (
             {"labels": labels(0, -1, 1)},
-            f"{LABELS}, got -1.0 in example 1{THRESHOLD}",
+            ["labels", "got -1.0 in example 1"],
         ),
         "probability": (
             {"labels": labels(0.5, 1, 1)},
-            f"{LABELS}, got 0.5 in example 0{THRESHOLD}",
+            ["labels", "got 0.5 in example 0"],
         ),
         "nan-label": (
             {"labels": labels(0, np.nan, 1)},
-            f"{LABELS}, got nan in example 1{THRESHOLD}",
+            ["labels", "got nan in example 1"],
         ),
         "nan": (
             {"dense": np.array([[1], [np.nan], [3]], np.float32)},
-            "dense 'price': expected finite numbers, got nan in example 1; fill it, or leave the "
-            "example out$",
+            ["dense 'price'", "got nan in example 1"],
         ),
         "infinite": (
             {"dense": np.array([[1], [2], [-np.inf]], np.float32)},
-            "dense 'price': expected finite numbers, got -inf in example 2; ",
+            ["dense 'price'", "got -inf in example 2"],
         ),
-        "weights": ({"weights": labels(1, 1)}, r"weights: expected float32 \[3\], got .* \[2\]$"),
+        "weights": ({"weights": labels(1, 1)}, ["weights", "[2]"]),
         "negative-weight": (
             {"weights": labels(1, 1, -1)},
-            "weights: expected finite numbers of at least 0, got -1.0 in example 2$",
+            ["weights", "got -1.0 in example 2"],
         ),
-        "nan-weight": ({"weights": labels(1, np.nan, 1)}, "weights: .* got nan in example 1$"),
-        "requests": ({"request": np.zeros(2, np.int64)}, r"request: expected int64 \[3\]"),
-        "missing": ({"sparse": {}}, r"expected inputs \['tags'\], got \[\]"),
-        "n": ({"sparse": {"tags": column([1, 2], [0, 1, 2])}}, r"offsets: expected int64 \[4\]"),
+        "nan-weight": ({"weights": labels(1, np.nan, 1)}, ["weights:", "got nan in example 1"]),
+        "requests": ({"request": np.zeros(2, np.int64)}, ["request"]),
+        "missing": ({"sparse": {}}, ["got []"]),
+        "n": ({"sparse": {"tags": column([1, 2], [0, 1, 2])}}, ["offsets"]),
         "float-values": (
             {"sparse": {"tags": JaggedColumn(np.zeros(2), np.array([0, 1, 2, 2]))}},
-            r"'tags': expected int64 values \[total\], got float64 \[2\]",
+            ["'tags'", "got float64 [2]"],
         ),
-        "total": ({"sparse": {"tags": column([1, 2], [0, 1, 1, 1])}}, "rising from 0 to 2"),
-        "falling": ({"sparse": {"tags": column([1, 2], [0, 2, 1, 2])}}, "rising from 0 to 2"),
+        "total": ({"sparse": {"tags": column([1, 2], [0, 1, 1, 1])}}, ["rising from 0 to 2"]),
+        "falling": ({"sparse": {"tags": column([1, 2], [0, 2, 1, 2])}}, ["rising from 0 to 2"]),
         "weighted": (
             {"schema": Schema(sparse=[SparseInput("tags", weighted=True)], dense=SCHEMA.dense)},
-            "'tags': expected no weights",
+            ["'tags'"],
         ),
     },
 )
-def test_examples_that_contradict_the_schema_are_refused(changes, message):
-    with pytest.raises(InputError, match=message):
+def test_examples_that_contradict_the_schema_are_refused(changes, parts):
+    with refused(InputError, *parts):
         examples(**changes)
 
 
 def test_a_dataset_has_each_sparse_input_in_one_table():
     hint = TableHint(name="a", features=("other",), pooling="sum")
 
-    with pytest.raises(InputError, match=r"expected each of \['tags'\] once, got \['other'\]"):
+    with refused(InputError, "got ['other']"):
         Dataset(
             name="d",
             schema=SCHEMA,
@@ -200,7 +197,7 @@ def test_lists_of_strings_become_the_ids_that_clients_send():
 
 
 def test_lists_of_both_kinds_of_ids_are_refused():
-    with pytest.raises(InputError, match="string"):
+    with refused(InputError, "string"):
         JaggedColumn.of_lists([[1], ["a"]])
 
 

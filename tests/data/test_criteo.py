@@ -8,7 +8,7 @@ import pytest
 from embershard.data import DataConfig, criteo, load_dataset
 from embershard.errors import DataError, InputError
 from embershard.ids import hash_string
-from tests.cases import cases
+from tests.cases import cases, refused
 from tests.data.small_parquet import lists_of
 
 
@@ -116,22 +116,22 @@ def test_a_wrong_line_is_refused_with_its_number(tmp_path, monkeypatch, wrong, w
 def test_a_file_that_is_cut_off_is_refused(tmp_path):
     file = write(tmp_path / "day.gz", lines(0, 500))
     file.write_bytes(file.read_bytes()[:-100])
-    with pytest.raises(DataError, match=r"day\.gz"):
+    with refused(DataError, "day.gz"):
         load(file, tmp_path)
     assert not list((tmp_path / "cache/criteo").glob("*/"))
 
 
 def test_a_label_other_than_0_and_1_is_refused(tmp_path):
     file = write(tmp_path / "day", [*lines(0, 9), line(2, [], [])])
-    with pytest.raises(DataError, match="row 9: expected 0 or 1"):
+    with refused(DataError, "row 9"):
         load(file, tmp_path)
 
 
 def test_criteo_needs_a_path_with_files(tmp_path):
-    with pytest.raises(InputError, match="criteo"):
+    with refused(InputError, "criteo"):
         load_dataset(DataConfig(name="criteo"), cache=tmp_path)
-    with pytest.raises(DataError, match="nowhere"):
+    with refused(DataError, "nowhere"):
         load(tmp_path / "nowhere", tmp_path)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="empty"):
+    with refused(DataError, "empty"):
         load(tmp_path / "empty", tmp_path)

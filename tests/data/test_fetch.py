@@ -3,11 +3,10 @@
 import subprocess
 import zipfile
 
-import pytest
-
 from embershard.data import fetch
 from embershard.data.fetch import FILES, FOLDER_IN_WHEEL, download_wheel, fetch_movielens
 from embershard.errors import DataError
+from tests.cases import refused
 
 
 def wheel_with(names):
@@ -40,7 +39,7 @@ def test_files_are_unpacked_once(tmp_path):
 def test_a_wheel_without_the_data_leaves_nothing_behind(tmp_path):
     cache = tmp_path / "movielens-100k"
 
-    with pytest.raises(DataError, match=r"expected recbole/dataset_example/ml-100k/ml-100k\.item"):
+    with refused(DataError, "ml-100k.item"):
         fetch_movielens(cache, download=wheel_with(FILES[:2]))
 
     assert list(tmp_path.iterdir()) == []
@@ -51,7 +50,7 @@ def test_a_file_that_is_no_wheel_is_refused(tmp_path):
         (folder / "x.whl").write_bytes(b"not a zip")
         return folder / "x.whl"
 
-    with pytest.raises(DataError, match="could not be fetched: File is not a zip file"):
+    with refused(DataError, "could not be fetched: File is not a zip file"):
         fetch_movielens(tmp_path / "movielens-100k", download=download)
 
 
@@ -60,7 +59,7 @@ def test_another_folder_of_that_name_is_left_alone(tmp_path):
     cache.mkdir()
     (cache / "thesis.txt").write_text("precious")
 
-    with pytest.raises(DataError, match="got something else; move it away"):
+    with refused(DataError, "got something else"):
         fetch_movielens(cache, download=wheel_with(FILES))
 
     assert (cache / "thesis.txt").read_text() == "precious"
@@ -83,11 +82,8 @@ def test_a_failing_pip_is_told_with_its_command_and_last_line(tmp_path, monkeypa
 
     monkeypatch.setattr(fetch.subprocess, "run", run)
 
-    with pytest.raises(
-        DataError, match=r"pip download --no-deps .* recbole==1\.2\.1': exit 1: ERROR: no route"
-    ) as refusal:
+    with refused(DataError, "pip download", "exit 1: ERROR: no route", "--data PATH"):
         fetch_movielens(tmp_path / "movielens-100k")
-    assert "--data PATH" in str(refusal.value)
 
 
 def test_a_silent_pip_is_given_up(tmp_path, monkeypatch):
@@ -96,12 +92,12 @@ def test_a_silent_pip_is_given_up(tmp_path, monkeypatch):
 
     monkeypatch.setattr(fetch.subprocess, "run", run)
 
-    with pytest.raises(DataError, match="no answer in 300 s"):
+    with refused(DataError, "no answer in 300 s"):
         download_wheel(tmp_path)
 
 
 def test_a_pip_that_downloads_nothing_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(fetch.subprocess, "run", lambda command, **_: None)
 
-    with pytest.raises(DataError, match="expected one wheel, got 0"):
+    with refused(DataError, "got 0"):
         download_wheel(tmp_path)

@@ -9,7 +9,7 @@ import torch
 from embershard.data import ParquetBatches, load_dataset
 from embershard.errors import InputError
 from embershard.package.id_maps import Vocabulary
-from tests.cases import cases
+from tests.cases import cases, refused
 from tests.data.small_parquet import CLICK, config, row_numbers, table, write
 
 
@@ -66,22 +66,22 @@ def test_the_variable_names_the_folder_that_keeps_data(settings, tmp_path, monke
 
 
 @cases(
-    ("arguments", "message"),
+    ("arguments", "parts"),
     {
-        "split": ({"split": "training"}, "split: expected train, valid or test, got 'training'"),
-        "rank": ({"rank": 2, "world_size": 2}, r"rank: expected 0 \.\. 1, got 2"),
-        "first": ({"first": -1}, "first: expected at least 0, got -1"),
-        "size": ({"batch_size": 0}, "batch_size: expected at least 1, got 0"),
+        "split": ({"split": "training"}, ["split", "got 'training'"]),
+        "rank": ({"rank": 2, "world_size": 2}, ["rank", "got 2"]),
+        "first": ({"first": -1}, ["first", "got -1"]),
+        "size": ({"batch_size": 0}, ["batch_size", "got 0"]),
     },
 )
-def test_impossible_arguments_are_refused(settings, arguments, message):
-    with pytest.raises(InputError, match=message):
+def test_impossible_arguments_are_refused(settings, arguments, parts):
+    with refused(InputError, *parts):
         ParquetBatches(**({**settings, "batch_size": 2} | arguments))
 
 
 def test_without_pyarrow_only_parquet_files_are_refused(settings, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(InputError, match=r"expected pyarrow, found none; pip install 'embershard"):
+    with refused(InputError, "pip install 'embershard"):
         ParquetBatches(**settings, batch_size=2)
 
 

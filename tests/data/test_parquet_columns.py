@@ -9,7 +9,7 @@ import pytest
 from embershard.data import TaskConfig
 from embershard.errors import DataError
 from embershard.ids import hash_string
-from tests.cases import cases
+from tests.cases import cases, refused
 from tests.data.small_parquet import lists_of, load, table, write
 
 NUMBERS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3]
@@ -133,162 +133,155 @@ def test_max_ids_keeps_one_end_of_a_list(tmp_path, keep, expected):
 
 
 @cases(
-    ("columns", "sections", "message"),
+    ("columns", "sections", "parts"),
     {
         "missing": (
             {},
             {"dense": {"prise": {}}},
-            r"1\.parquet: expected one column 'prise' \(dense input 'prise'\), found none; "
-            r"did you mean 'price'\?",
+            ["1.parquet", "found none"],
         ),
         "text-for-a-number": (
             {"x": pa.array(["a", "b"])},
             {"dense": {"x": {}}},
-            r"1\.parquet: column 'x': expected numbers \(dense input 'x'\), got string",
+            ["1.parquet: column 'x'", "got string"],
         ),
         "list-for-a-number": (
             {"x": pa.array([[1], [2]])},
             {"dense": {"x": {}}},
-            r"column 'x': expected numbers \(dense input 'x'\), got list<",
+            ["column 'x'", "got list<"],
         ),
         "float-for-an-id": (
             {"x": pa.array([1.0, 2.0])},
             {"sparse": {"x": {}}},
-            r"column 'x': expected integers or strings, or lists of them \(sparse input 'x'\), "
-            "got double",
+            ["column 'x'", "got double"],
         ),
         "nested-too-deep": (
             {"x": pa.array([[[1]], [[2]]])},
             {"sparse": {"x": {}}},
-            r"integers or strings, or lists of them \(sparse input 'x'\), got list<.*list<",
+            ["got list<", "list<"],
         ),
         "struct": (
             {"x": pa.array([{"a": 1}, {"a": 2}])},
             {"sparse": {"x": {}}},
-            r"lists of them \(sparse input 'x'\), got struct<a: int64>",
+            ["got struct<a: int64>"],
         ),
         "null": (
             {"x": pa.array([1.0, None])},
             {"dense": {"x": {}}},
-            r"1\.parquet: row group 0: column 'x': row 1: expected a number, got null; "
-            "dense input 'x' declares no value for null",
+            ["1.parquet: row group 0: column 'x': row 1", "got null"],
         ),
         "nan": (
             {"x": pa.array([1.0, float("nan")])},
             {"dense": {"x": {"null": 0.0}}},
-            "column 'x': row 1: expected a finite number, got nan; write null for a missing value",
+            ["column 'x': row 1", "got nan"],
         ),
         "too-large": (
             {"x": pa.array([1e300, 1.0])},
             {"dense": {"x": {}}},
-            r"column 'x': row 0: expected a finite number, got 1e\+300",
+            ["column 'x': row 0", "got 1e+300"],
         ),
         "null-id": (
             {"x": pa.array([1, None])},
             {"sparse": {"x": {"null": "error"}}},
-            r'column \'x\': row 1: expected an id, got null; set null = "empty" in \[data.sparse.x',
+            ["column 'x': row 1", "got null"],
         ),
         "null-in-a-list": (
             {"x": pa.array([[1, 2], [3, None]])},
             {"sparse": {"x": {"null": "error"}}},
-            "column 'x': row 1: expected an id, got null",
+            ["column 'x': row 1", "got null"],
         ),
         "id-outside-an-identity": (
             {"x": pa.array([8, 9])},
             {"sparse": {"x": {"ids": "identity", "rows": 9}}},
-            r'column \'x\': row 1: expected an id of 0 to 8 \(ids = "identity"\), got 9',
+            ["column 'x': row 1", "got 9"],
         ),
         "text-outside-an-identity": (
             {"x": pa.array([["a"], ["b"]])},
             {"sparse": {"x": {"ids": "identity", "rows": 9}}},
-            r"column \'x\': expected integers, or lists of them \(sparse input \'x\' with ids = "
-            r'"identity"\), got list<.*: string>',
+            ["column 'x'", "got list<", ": string>"],
         ),
         "unsigned-id-outside-an-identity": (
             {"x": pa.array([8, 2**64 - 1], pa.uint64())},
             {"sparse": {"x": {"ids": "identity", "rows": 9}}},
-            r'row 1: expected an id of 0 to 8 \(ids = "identity"\), got 18446744073709551615',
+            ["row 1", "got 18446744073709551615"],
         ),
         "unsigned-id-in-a-list-outside-an-identity": (
             {"x": pa.array([[8], [2**63]], pa.list_(pa.uint64()))},
             {"sparse": {"x": {"ids": "identity", "rows": 9}}},
-            r'row 1: expected an id of 0 to 8 \(ids = "identity"\), got 9223372036854775808',
+            ["row 1", "got 9223372036854775808"],
         ),
         "too-many-ids": (
             {"x": pa.array([[1], [3, 4, 5]])},
             {"sparse": {"x": {"max_ids": 2}}},
-            "column 'x': row 1: expected at most 2 ids, got 3; set keep",
+            ["column 'x': row 1", "got 3"],
         ),
         "label": (
             {"click": pa.array([1, 2])},
             {},
-            r"column 'click': row 1: expected 0 or 1 \(label of task 'click' with loss bce\), "
-            "got 2; write null for an unknown label",
+            ["column 'click': row 1", "got 2"],
         ),
         "nan-label": (
             {"click": pa.array([1.0, float("nan")])},
             {},
-            r"column 'click': row 1: expected 0 or 1 .*, got nan",
+            ["column 'click': row 1", "got nan"],
         ),
         "mse-label": (
             {"click": pa.array([1.0, float("inf")])},
             {"tasks": {"stay": TaskConfig(label="click", loss="mse")}},
-            r"row 1: expected a finite number \(label of task 'stay'\), got inf",
+            ["row 1", "got inf"],
         ),
         "mask": (
             {"known": pa.array([1, 0])},
             {"tasks": {"click": TaskConfig(label="click", mask="known")}},
-            r"column 'known': expected bool \(mask of task 'click'\), got int64",
+            ["column 'known'", "got int64"],
         ),
         "weight": (
             {"w": pa.array([1.0, -2.0])},
             {"weight": "w"},
-            r"column 'w': row 1: expected a weight of at least 0, got -2\.0",
+            ["column 'w': row 1", "got -2.0"],
         ),
         "null-weight": (
             {"w": pa.array([None, 2.0])},
             {"weight": "w"},
-            "column 'w': row 0: expected a weight of at least 0, got null",
+            ["column 'w': row 0", "got null"],
         ),
         "null-request": (
             {"r": pa.array([1, None])},
             {"request": "r"},
-            "column 'r': row 1: expected a value, got null",
+            ["column 'r': row 1", "got null"],
         ),
         "null-time": (
             {"time": pa.array([1, None], pa.timestamp("us"))},
             {},
-            "column 'time': row 1: expected a value, got null",
+            ["column 'time': row 1", "got null"],
         ),
         "nan-time": (
             {"time": pa.array([1, float("nan")])},
             {},
-            "column 'time': row 1: expected a finite number, got nan",
+            ["column 'time': row 1", "got nan"],
         ),
         "time-of-text": (
             {"time": pa.array(["2024-01-01", "2024-01-02"])},
             {},
-            r"column 'time': expected timestamps, dates or numbers \(data.split\), got string",
+            ["column 'time'", "got string"],
         ),
     },
 )
-def test_a_wrong_column_is_refused_with_its_place(tmp_path, columns, sections, message):
+def test_a_wrong_column_is_refused_with_its_place(tmp_path, columns, sections, parts):
     files = write(tmp_path / "files", table(20), table(2, **columns))
     (files / "0.parquet").unlink()
-    with pytest.raises(DataError, match=message):
+    with refused(DataError, *parts):
         load(files, **sections)
 
 
 def test_files_must_agree_about_a_column(tmp_path):
     words = table(5, item=pa.array(list("abcde")))
-    with pytest.raises(
-        DataError, match=r"1\.parquet: column 'item': expected ids as in .*0\.parquet, got strings"
-    ):
+    with refused(DataError, "1.parquet: column 'item'", "0.parquet", "got strings"):
         load(write(tmp_path / "files", table(20), words))
 
 
 def test_the_row_is_that_of_the_file(tmp_path):
     price = pa.array([float(number) if number != 33 else None for number in range(40)])
     files = write(tmp_path / "files", table(40, price=price), row_group_size=10)
-    with pytest.raises(DataError, match="row group 3: column 'price': row 33: expected a number"):
+    with refused(DataError, "row group 3: column 'price': row 33"):
         load(files, dense={"price": {}})

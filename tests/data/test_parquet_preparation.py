@@ -25,7 +25,7 @@ from embershard.errors import DataError, InputError
 from embershard.ids import hash_string
 from embershard.package.id_maps import Hash
 from embershard.package.transforms import Bucketize, Clip, Log1p, Standardize
-from tests.cases import cases
+from tests.cases import cases, refused
 from tests.data.small_parquet import CLICK, config, load, row_numbers, table, write
 
 
@@ -75,14 +75,14 @@ def test_time_is_any_column_with_an_order(tmp_path, times):
         "unsigned": (pa.array([0] * 99 + [2**63], pa.uint64()), "9223372036854775808"),
         "milliseconds": (
             pa.array([0] * 99 + [2**63 - 1], pa.timestamp("ms")),
-            r"9223372036854775807 \(timestamp\[ms\]\)",
+            "9223372036854775807 (timestamp[ms])",
         ),
-        "days": (pa.array([0] * 99 + [2**31 - 1], pa.date32()), r"2147483647 \(date32\[day\]\)"),
+        "days": (pa.array([0] * 99 + [2**31 - 1], pa.date32()), "2147483647 (date32[day])"),
     },
 )
 def test_a_time_beyond_64_bits_is_refused_with_its_row(tmp_path, times, shown):
     files = write(tmp_path / "files", table(100, time=times))
-    with pytest.raises(DataError, match=rf"column 'time': row 99: expected a time .*, got {shown}"):
+    with refused(DataError, "column 'time': row 99", f"got {shown}"):
         load(files)
 
 
@@ -319,7 +319,7 @@ def test_a_failed_preparation_keeps_nothing(tmp_path):
     broken = table(100, price=pa.array([None, *range(99)], pa.float64()))
     files = write(tmp_path / "files", broken)
     for _ in range(2):
-        with pytest.raises(DataError, match="got null"):
+        with refused(DataError, "got null"):
             load(files, dense={"price": {}})
     kept = {path.suffix for path in (tmp_path / "cache" / "parquet").iterdir()}
     assert kept == {".lock"}
@@ -389,45 +389,45 @@ def test_files_come_from_urls_of_fsspec(tmp_path):
 
 
 @cases(
-    ("sections", "message"),
+    ("sections", "parts"),
     {
         "no-files": (
             {"files": ["nowhere/*.parquet"]},
-            r"data.files: expected Parquet files, found none for 'nowhere/\*.parquet'",
+            ["data.files", "found none for 'nowhere/*.parquet'"],
         ),
         "unknown-protocol": (
             {"files": ["nonsense://x"]},
-            "nonsense://x: expected a URL that fsspec reads, got: Protocol not known",
+            ["nonsense://x"],
         ),
         "empty-split": (
             {"split": {"by": "time", "column": "same"}},
-            "data.split: expected rows in the train split, got none of 100 rows split by time",
+            ["data.split", "got none of 100 rows split by time"],
         ),
         "constant": (
             {"dense": {"same": {"transforms": ["standardize"]}}},
-            "dense input 'same': expected values that differ for 'standardize', got 5 in every",
+            ["dense input 'same'", "got 5 in every"],
         ),
         "rare-ids": (
             {"sparse": {"id": {"column": "row", "min_count": 2}}},
-            "table 'id': expected ids that the training split has at least 2 times, found none",
+            ["table 'id'", "found none"],
         ),
-        "no-inputs": ({"dense": {}, "sparse": {}}, "data: Schema: expected at least one input"),
+        "no-inputs": ({"dense": {}, "sparse": {}}, ["data: Schema"]),
         "large-null": (
             {"dense": {"row": {"null": 1e20}}},
-            "data: DenseInput 'row': default: expected .default. < 1e15",
+            ["data: DenseInput 'row': default"],
         ),
     },
 )
-def test_a_configuration_that_does_not_fit_the_data_is_refused(tmp_path, sections, message):
+def test_a_configuration_that_does_not_fit_the_data_is_refused(tmp_path, sections, parts):
     files = write(tmp_path / "files", table(100, same=pa.array([5] * 100)))
-    with pytest.raises(DataError, match=message):
+    with refused(DataError, *parts):
         load(files, **sections)
 
 
 def test_files_of_two_splits_are_refused(tmp_path):
     files = write(tmp_path / "files", table(10), table(10))
     split = {"by": "files", "valid_files": [str(files)], "test_files": [f"{files}/1.parquet"]}
-    with pytest.raises(DataError, match=r"expected files of one split, got .*1\.parquet in valid_"):
+    with refused(DataError, "1.parquet in valid_"):
         load(files, split=split)
 
 
@@ -435,7 +435,7 @@ def test_a_truncated_file_is_refused(tmp_path):
     files = write(tmp_path / "files", table(1000))
     file = files / "0.parquet"
     file.write_bytes(file.read_bytes()[:-100])
-    with pytest.raises(DataError, match=r"0\.parquet: expected a Parquet file, got: "):
+    with refused(DataError, "0.parquet"):
         load(files)
 
 
@@ -447,7 +447,7 @@ def test_a_damaged_page_is_refused_with_its_row_group(tmp_path):
     start = column.dictionary_page_offset or column.data_page_offset
     content[start : start + 40] = b"\xff" * 40
     file.write_bytes(content)
-    with pytest.raises(DataError, match=r"0\.parquet: row group 1: expected rows of columns "):
+    with refused(DataError, "0.parquet: row group 1"):
         load(files)
 
 
@@ -461,12 +461,12 @@ def test_a_file_that_changes_during_the_pass_is_refused(tmp_path, monkeypatch):
         add(self, rows, splits)
 
     monkeypatch.setattr(parquet_preparation._Pass, "_add", change)
-    with pytest.raises(DataError, match=r"0\.parquet: expected the file of \d+ bytes that"):
+    with refused(DataError, "0.parquet", "bytes that"):
         load(files)
 
 
 def test_a_task_needs_the_column_of_its_label(tmp_path):
     from embershard.data.tasks import DEFAULT_TASKS
 
-    with pytest.raises(InputError, match=r"tasks\.score: expected label, the column of its labels"):
+    with refused(InputError, "tasks.score"):
         load(write(tmp_path / "files", table(10)), tasks=DEFAULT_TASKS)

@@ -11,7 +11,7 @@ from embershard.data import TaskConfig
 from embershard.data.description import describe_splits
 from embershard.data.parquet_order import RankPart
 from embershard.errors import DataError
-from tests.cases import cases
+from tests.cases import cases, refused
 from tests.data.request_files import TASKS, both, expanded, request_table
 from tests.data.small_parquet import load, write
 
@@ -142,44 +142,41 @@ def row(**columns):
 
 
 @cases(
-    ("columns", "message"),
+    ("columns", "parts"),
     {
         "other-count": (
             {"item": [["a", "b"], []]},
-            r"0\.parquet: row group 0: column 'item': row 1: expected 1 elements, one for each "
-            r"candidate as in column 'price', got 0",
+            ["0.parquet: row group 0: column 'item': row 1", "got 0"],
         ),
         "null-list": (
             {"item": [["a", "b"], None]},
-            r"column 'item': row 1: expected 1 elements, one for each candidate",
+            ["column 'item': row 1"],
         ),
         "scalar": (
             {"item": ["a", "b"]},
-            r"0\.parquet: column 'item': expected lists with an element for each candidate: "
-            r"integers or strings, or lists of them \(sparse input 'item'\), got string",
+            ["0.parquet: column 'item'", "got string"],
         ),
         "nested-label": (
             {"click": [[[1], [0]], [[0]]]},
-            r"column 'click': expected lists with an element for each candidate: numbers "
-            r"\(label of task 'click'\), got list<.*list<",
+            ["column 'click'", "got list<", "list<"],
         ),
         "null": (
             {"price": [[1.0, None], [3.0]]},
-            r"column 'price': row 0: expected a number, got null",
+            ["column 'price': row 0", "got null"],
         ),
         "label": (
             {"click": [[1, 0], [2]]},
-            r"column 'click': row 1: expected 0 or 1 \(label of task 'click'.*\), got 2",
+            ["column 'click': row 1", "got 2"],
         ),
         "list-of-the-request": (
             {"hour": [[1], [2]]},
-            r"column 'hour': expected numbers \(dense input 'hour'\), got list",
+            ["column 'hour'", "got list"],
         ),
     },
 )
-def test_bad_request_rows_are_refused(columns, message, tmp_path):
+def test_bad_request_rows_are_refused(columns, parts, tmp_path):
     dense = {"price": {}} | ({"hour": {"scope": "request"}} if "hour" in columns else {})
-    with pytest.raises(DataError, match=message):
+    with refused(DataError, *parts):
         load(
             write(tmp_path / "files", row(**columns)),
             tasks={"click": TaskConfig(label="click")},

@@ -10,7 +10,7 @@ import torch
 
 from embershard.data import TaskConfig
 from embershard.errors import DataError, InputError
-from tests.cases import cases
+from tests.cases import cases, refused
 from tests.data.small_parquet import lists_of, load, row_numbers, table, write
 
 
@@ -219,30 +219,26 @@ def test_a_file_that_changed_since_is_refused(files):
     train = load(files).train
     list(train.batches(batch_size=100))
     write(files, table(431))
-    with pytest.raises(DataError, match=r"0\.parquet: expected the file of \d+ bytes that"):
+    with refused(DataError, "0.parquet", "bytes that"):
         list(train.batches(batch_size=100))
 
 
 def test_a_transform_without_a_finite_result_is_refused(tmp_path):
     rows = table(10, price=pa.array([1.0, 2.0, -1.0, *range(7)]))
-    with pytest.raises(
-        DataError,
-        match=r"0\.parquet: row group 0: column 'price': row 2: expected a value whose transforms "
-        r"are finite, got -1; put a clip first in \[data.dense.price\]",
-    ):
+    with refused(DataError, "0.parquet: row group 0: column 'price': row 2", "got -1"):
         load(write(tmp_path / "files", rows), dense={"price": {"transforms": ["log1p"]}})
 
 
 @cases(
-    ("arguments", "message"),
+    ("arguments", "parts"),
     {
-        "size": ({"batch_size": 0}, "batch_size: expected at least 1, got 0"),
-        "no-seed": ({"id_dropout": {"item": 0.5}}, "expected shuffle_seed with it, got None"),
-        "name": ({"id_dropout": {"x": 0.5}, "shuffle_seed": 0}, r"one of \['item'\], got 'x'"),
+        "size": ({"batch_size": 0}, ["batch_size", "got 0"]),
+        "no-seed": ({"id_dropout": {"item": 0.5}}, ["got None"]),
+        "name": ({"id_dropout": {"x": 0.5}, "shuffle_seed": 0}, ["one of ['item']", "got 'x'"]),
     },
 )
-def test_impossible_arguments_are_refused_at_once(files, arguments, message):
-    with pytest.raises(InputError, match=message):
+def test_impossible_arguments_are_refused_at_once(files, arguments, parts):
+    with refused(InputError, *parts):
         load(files).train.batches(**({"batch_size": 2} | arguments))
 
 

@@ -2,9 +2,8 @@
 
 import threading
 
-import pytest
-
 from embershard.data.prefetch import prefetched
+from tests.cases import refused
 
 
 def threads():
@@ -58,6 +57,6 @@ def test_an_error_is_raised_after_the_items_before_it():
 
     ahead = prefetched(items(), depth=4)
     assert next(ahead) == 1
-    with pytest.raises(ValueError, match="broken"):
+    with refused(ValueError, "broken"):
         next(ahead)
     assert threads() == []

@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-import pytest
 from pydantic import ValidationError
 
 from embershard.data import DataConfig, TaskConfig, load_dataset, movielens_folder
 from embershard.errors import DataError, InputError
-from tests.cases import cases
+from tests.cases import cases, refused
 from tests.data.small_movielens import HEADERS, recbole_files, write
 
 
@@ -34,43 +33,43 @@ def test_synthetic_takes_examples_and_seed():
 
 def test_a_named_folder_is_never_fetched_into(tmp_path):
     assert movielens_folder(tmp_path / "nowhere") == tmp_path / "nowhere"
-    with pytest.raises(DataError, match=r"nowhere: expected a folder that holds .*, found none"):
+    with refused(DataError, "nowhere", "found none"):
         load_dataset(DataConfig(name="movielens", path=tmp_path / "nowhere"))
 
 
 def test_a_data_set_moves_to_another_folder(tmp_path):
     assert DataConfig(name="movielens").at(tmp_path) == DataConfig(name="movielens", path=tmp_path)
-    with pytest.raises(InputError, match="'synthetic': expected no folder, got"):
+    with refused(InputError, "'synthetic'"):
         DataConfig(name="synthetic").at(tmp_path)
 
 
 @cases(
-    ("settings", "message"),
+    ("settings", "parts"),
     {
-        "name": ({"name": "netflix"}, "name\n.*expected one of movielens, criteo, "),
-        "examples": ({"name": "movielens", "examples": 5}, "examples\n.*expected none for"),
-        "seed": ({"name": "movielens", "seed": 0}, "seed\n.*none for movi"),
-        "path": ({"name": "synthetic", "path": Path("x")}, "path\n.*expected no"),
-        "buckets": ({"name": "synthetic", "buckets": 9}, "buckets\n.*expected none for"),
+        "name": ({"name": "netflix"}, ["name\n"]),
+        "examples": ({"name": "movielens", "examples": 5}, ["examples\n"]),
+        "seed": ({"name": "movielens", "seed": 0}, ["seed\n", "none for movi"]),
+        "path": ({"name": "synthetic", "path": Path("x")}, ["path\n"]),
+        "buckets": ({"name": "synthetic", "buckets": 9}, ["buckets\n"]),
         "two-maps": (
             {"name": "criteo", "min_count": 2, "buckets": 9},
-            "buckets\n.*none with min_count",
+            ["buckets\n", "none with min_count"],
         ),
         "shares": (
             {"name": "criteo", "valid": 0.6, "test": 0.5},
-            "test\n.*valid and test to be less than 1 together, and valid is 0.6 .*value=0.5",
+            ["test\n", "valid and test to be less than 1 together, and valid is 0.6", "value=0.5"],
         ),
         "one-share": (
             {"name": "criteo", "valid": 0.95},
-            "valid\n.*less than 1 together, and test is 0.1 by default .*value=0.95",
+            ["valid\n", "less than 1 together, and test is 0.1 by default", "value=0.95"],
         ),
-        "unknown-key": ({"name": "synthetic", "rows": 5}, "rows\n.*not permitted"),
-        "few": ({"name": "synthetic", "examples": 9}, "examples\n.*equal to 10"),
-        "negative-seed": ({"name": "synthetic", "seed": -1}, "seed\n.*equal to 0"),
+        "unknown-key": ({"name": "synthetic", "rows": 5}, ["rows\n", "not permitted"]),
+        "few": ({"name": "synthetic", "examples": 9}, ["examples\n", "equal to 10"]),
+        "negative-seed": ({"name": "synthetic", "seed": -1}, ["seed\n", "equal to 0"]),
     },
 )
-def test_settings_that_mean_nothing_are_refused(settings, message):
-    with pytest.raises(ValidationError, match=message):
+def test_settings_that_mean_nothing_are_refused(settings, parts):
+    with refused(ValidationError, *parts):
         DataConfig(**settings)
 
 
@@ -85,6 +84,6 @@ def test_the_criteo_shape_has_its_inputs():
 def test_built_in_data_has_labels_for_one_task():
     config = DataConfig(name="synthetic", examples=50)
     several = {"click": TaskConfig(), "buy": TaskConfig(label="bought")}
-    with pytest.raises(InputError, match=r"expected one task without label and mask, got .*buy"):
+    with refused(InputError, "buy"):
         load_dataset(config, tasks=several)
     assert len(load_dataset(config, tasks={"like": TaskConfig()}).train)

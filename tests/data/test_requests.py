@@ -3,13 +3,12 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from numpy.testing import assert_array_equal
 
 from embershard.data import Examples, JaggedColumn, client_requests, sample_requests
 from embershard.errors import InputError
 from embershard.package.schema import DenseInput, Schema, SparseInput
-from tests.cases import cases
+from tests.cases import cases, refused
 
 
 def make(*, ages=(5, 6, 5), history=((1, 2), (), (1, 2)), request=(7, 3, 7)):
@@ -50,7 +49,7 @@ def test_no_examples_make_no_requests():
 def test_lists_that_are_equal_only_laid_end_to_end_are_different_ones():
     history = ((8, 8), (8,), (8, 8, 8))
 
-    with pytest.raises(InputError, match=r"request 7: .*\['history'\] in its 3 examples"):
+    with refused(InputError, "request 7:", "['history'] in its 3 examples"):
         list(client_requests(make(ages=(5, 5, 5), history=history, request=(7, 7, 7))))
 
 
@@ -64,7 +63,7 @@ def test_lists_that_are_equal_only_laid_end_to_end_are_different_ones():
     },
 )
 def test_a_request_whose_examples_disagree_is_refused(changes, name):
-    with pytest.raises(InputError, match=rf"request 7: .*\['{name}'\] in its 2 examples"):
+    with refused(InputError, "request 7:", f"['{name}'] in its 2 examples"):
         list(client_requests(make(**changes)))
 
 
@@ -153,5 +152,5 @@ def test_samples_that_export_would_refuse_for_their_size_are_left_out():
 
 
 def test_requests_that_are_all_too_large_for_a_sample_are_refused():
-    with pytest.raises(InputError, match="expected one of at most 4096 examples and 1048576 ids"):
+    with refused(InputError, "4096 examples and 1048576 ids"):
         sample_requests(of_sizes(4097, 5000), count=8)

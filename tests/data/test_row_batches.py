@@ -11,7 +11,7 @@ from embershard.errors import InputError
 from embershard.package.id_maps import Identity, Vocabulary
 from embershard.package.schema import DenseInput, Schema, SparseInput
 from embershard.package.transforms import Clip, Log1p, Standardize
-from tests.cases import cases
+from tests.cases import cases, refused
 
 
 def make(column=None, lists=((10, 30), (), (20,), (99, 10, 20), (30,))):
@@ -68,8 +68,7 @@ def test_batches_hold_transformed_values_and_examples_raw_ones():
 
 
 def test_a_value_without_a_finite_transform_is_refused():
-    message = "dense 'number': .* got 0 in example 0; put a Clip first"
-    with pytest.raises(InputError, match=message):
+    with refused(InputError, "dense 'number'", "got 0 in example 0"):
         batches(with_transforms(Standardize(3, 1), Log1p()), batch_size=5)
 
 
@@ -157,45 +156,45 @@ def test_id_dropout_leaves_the_examples_as_they_were():
 
 
 @cases(
-    ("arguments", "message"),
+    ("arguments", "parts"),
     {
-        "size": ({"batch_size": 0}, "batch_size: expected at least 1, got 0"),
-        "no-seed": ({"id_dropout": {"tags": 0.5}}, "expected shuffle_seed with it, got None"),
-        "name": ({"id_dropout": {"x": 0.5}, "shuffle_seed": 0}, r"one of \['tags'\], got 'x'"),
-        "share": ({"id_dropout": {"tags": 1.5}, "shuffle_seed": 0}, "expected 0 to 1, got 1.5"),
+        "size": ({"batch_size": 0}, ["batch_size", "got 0"]),
+        "no-seed": ({"id_dropout": {"tags": 0.5}}, ["got None"]),
+        "name": ({"id_dropout": {"x": 0.5}, "shuffle_seed": 0}, ["one of ['tags']", "got 'x'"]),
+        "share": ({"id_dropout": {"tags": 1.5}, "shuffle_seed": 0}, ["got 1.5"]),
     },
 )
-def test_impossible_arguments_are_refused_at_once(arguments, message):
-    with pytest.raises(InputError, match=message):
+def test_impossible_arguments_are_refused_at_once(arguments, parts):
+    with refused(InputError, *parts):
         batches(make(), **({"batch_size": 2} | arguments))
 
 
 def test_id_dropout_needs_a_policy_for_unknown_ids():
     column = SparseInput("tags", ids=Identity(100))
 
-    with pytest.raises(InputError, match="'tags': expected an id map with oov or zero"):
+    with refused(InputError, "'tags'"):
         batches(make(column), batch_size=2, shuffle_seed=0, id_dropout={"tags": 0.5})
 
 
 @cases(
-    ("column", "message"),
+    ("column", "parts"),
     {
         "unknown-id": (
             SparseInput("tags", ids=Vocabulary([10, 20, 30])),
-            "feature 'tags': id 99 at example 3, position 0 is not in the vocabulary",
+            ["feature 'tags': id 99 at example 3, position 0 is not in the vocabulary"],
         ),
         "unknown-id-of-a-cut-list": (
             SparseInput("tags", ids=Identity(25), max_ids=1, keep="last"),
-            r"feature 'tags': id 30 at example 0, position 1 is not in 0\.\.24",
+            ["feature 'tags': id 30 at example 0, position 1 is not in 0..24"],
         ),
         "too-many": (
             SparseInput("tags", ids=Identity(100), max_ids=2),
-            "feature 'tags': example 3: expected at most 2 ids, got 3",
+            ["feature 'tags': example 3", "got 3"],
         ),
     },
 )
-def test_ids_that_the_schema_rejects_are_refused(column, message):
-    with pytest.raises(InputError, match=message):
+def test_ids_that_the_schema_rejects_are_refused(column, parts):
+    with refused(InputError, *parts):
         to_rows(make(column))
 
 

@@ -10,7 +10,7 @@ from embershard.data import (
     planted_click_log,
 )
 from embershard.errors import InputError
-from tests.cases import cases
+from tests.cases import cases, refused
 from tests.oracles import share_of_ordered_pairs
 
 
@@ -84,9 +84,7 @@ def test_the_best_auc_is_the_teachers_on_the_test_labels(log):
 
 
 def test_too_few_examples_for_both_kinds_of_labels_are_refused():
-    with pytest.raises(
-        InputError, match=r"test split: expected both kinds of labels, got \d click"
-    ):
+    with refused(InputError, "test split", "click"):
         planted_click_log(SyntheticConfig(examples=10))
 
 
@@ -121,17 +119,20 @@ def test_a_million_examples():
 
 
 @cases(
-    ("settings", "message"),
+    ("settings", "parts"),
     {
-        "examples": ({"examples": 9}, r"examples: expected 10 \.\. 2147483648, got 9"),
-        "too-many": ({"examples": 1 << 63}, "examples: expected 10 .*, got 9223372036854775808"),
-        "requests": ({"examples": 10, "examples_per_request": 0}, "examples_per_request: .* got 0"),
+        "examples": ({"examples": 9}, ["examples", "got 9"]),
+        "too-many": ({"examples": 1 << 63}, ["examples", "got 9223372036854775808"]),
+        "requests": (
+            {"examples": 10, "examples_per_request": 0},
+            ["examples_per_request:", "got 0"],
+        ),
         "ids": (
             {"examples": 10, "inputs": (PlantedInput(name="a", scope="request", ids=0),)},
-            "input 'a': expected ids and max_length of at least 1, got 0 and 1",
+            ["input 'a'", "got 0 and 1"],
         ),
     },
 )
-def test_impossible_settings_are_refused(settings, message):
-    with pytest.raises(InputError, match=message):
+def test_impossible_settings_are_refused(settings, parts):
+    with refused(InputError, *parts):
         SyntheticConfig(**settings)

@@ -23,7 +23,7 @@ from embershard.fetch import fetch_package
 from embershard.fetch import files as files_module
 from embershard.fetch import source as source_module
 from embershard.package import Package, check_signature, sign_package, verify_package
-from tests.cases import cases
+from tests.cases import cases, refused
 from tests.cli.running import run
 from tests.fetch.conftest import ROWS, never, publish
 from tests.package.keys import write_keys
@@ -165,8 +165,7 @@ def test_a_file_that_is_damaged_there_is_refused_and_nothing_appears(far, here, 
     url, update = served
     update()
     field = "sha256" if change == "flipped" else "bytes"
-    words = rf"/small/1/tables/user/00001.safetensors: {field}: .*remote file is damaged: publish"
-    with pytest.raises(PackageError, match=words):
+    with refused(PackageError, f"/small/1/tables/user/00001.safetensors: {field}"):
         fetch(url, here)
     assert not (here / "small" / "1").exists()
     chunk.write_bytes(whole)
@@ -214,8 +213,7 @@ def test_a_file_that_is_shorter_there_than_what_came_is_refused(far, here, serve
     (package / CHUNK).write_bytes(whole[:5000])
     url, update = served
     update()
-    words = rf"/small/1/{CHUNK}: bytes: expected {len(whole)}, got 5000; the remote file is damaged"
-    with pytest.raises(PackageError, match=words):
+    with refused(PackageError, f"/small/1/{CHUNK}: bytes", len(whole), "got 5000"):
         fetch(url, here)
 
 
@@ -257,7 +255,7 @@ def test_attempts_end_and_the_next_fetch_goes_on(far, here, web):
     package = publish(far)
     web.cuts += [0] * 1000
     pauses = []
-    with pytest.raises(UnavailableError, match=r"tables/user/.*: 5 attempts failed.*run it again"):
+    with refused(UnavailableError, "tables/user/", ": 5 attempts failed", "run it again"):
         fetch(web.url, here, pause=pauses.append)
     assert pauses == [0.5, 1.0, 2.0, 4.0]
     web.cuts.clear()
@@ -267,7 +265,7 @@ def test_attempts_end_and_the_next_fetch_goes_on(far, here, web):
 
 def test_a_server_that_is_gone_is_said(far, here):
     pauses = []
-    with pytest.raises(UnavailableError, match="5 attempts failed"):
+    with refused(UnavailableError, "5 attempts failed"):
         fetch("http://127.0.0.1:9", here, model="small", version=1, pause=pauses.append)
     assert pauses == [0.5, 1.0, 2.0, 4.0]
 
@@ -276,7 +274,7 @@ def test_a_full_disk_is_said_and_the_next_fetch_goes_on(far, here, file_limit):
     package = publish(far)
     with (
         file_limit(6000),  # Less than a chunk.
-        pytest.raises(InputError, match="no room: File too large; make room and run it again"),
+        refused(InputError, "no room: File too large; make room and run it again"),
     ):
         fetch(f"file://{far}", here)
     assert not (here / "small" / "1").exists()
@@ -289,8 +287,7 @@ def test_a_disk_with_too_little_room_is_refused_before_anything_comes(far, here,
     package = publish(far)
     usage = shutil.disk_usage(far)._replace(free=1000)
     monkeypatch.setattr(files_module.shutil, "disk_usage", lambda _: usage)
-    words = f"no room: {total(package):,} bytes are missing, 1,000 are free"
-    with pytest.raises(InputError, match=words):
+    with refused(InputError, f"{total(package):,}", "1,000"):
         fetch(f"file://{far}", here)
     assert list((here / "small/.fetching-1/parts").iterdir()) == []
 
@@ -308,7 +305,7 @@ def test_another_package_of_the_same_number_is_refused(far, here):
     publish(far)
     publish(here, rows=np.zeros_like(ROWS))
     before = content(here)
-    with pytest.raises(InputError, match=r"another package than .* has under this number"):
+    with refused(InputError, "another package than", "has under this number"):
         fetch(f"file://{far}", here)
     assert content(here) == before
 
@@ -330,7 +327,7 @@ def test_two_at_once_are_refused(far, here):
     descriptor = os.open(work, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        with pytest.raises(InputError, match="another fetch of this version is running"):
+        with refused(InputError, "another fetch of this version is running"):
             fetch(f"file://{far}", here)
     finally:
         os.close(descriptor)
@@ -348,7 +345,7 @@ def test_one_that_ends_while_another_begins_is_told(far, here, monkeypatch):
         return open_folder(path, *arguments, **options)
 
     monkeypatch.setattr(os, "open", open_too_late)
-    with pytest.raises(InputError, match="another fetch of this version has just ended"):
+    with refused(InputError, "another fetch of this version has just ended"):
         fetch(f"file://{far}", here)
 
 
@@ -356,9 +353,9 @@ def test_one_that_ends_while_another_begins_is_told(far, here, monkeypatch):
     ("damage", "words"),
     {
         "of-another-manifest": ("digest", "manifest.json: sha256: expected"),
-        "moved": ("version", "manifest.json: expected model 'small' version 3"),
-        "half": ("half", "programs/dense.pt: expected a file or folder, found nothing"),
-        "no-manifest": ("no-manifest", "manifest.json: expected a file or folder"),
+        "moved": ("version", "manifest.json"),
+        "half": ("half", "programs/dense.pt"),
+        "no-manifest": ("no-manifest", "manifest.json"),
     },
 )
 def test_a_folder_there_that_is_no_package_is_refused(far, here, damage, words):
@@ -372,7 +369,7 @@ def test_a_folder_there_that_is_no_package_is_refused(far, here, damage, words):
         (package / "programs/dense.pt").unlink()
     else:
         (package / "manifest.json").unlink()
-    with pytest.raises((PackageError, NotFoundError), match=words):
+    with refused((PackageError, NotFoundError), words):
         fetch(f"file://{far}", here)
     assert not [path for path in here.glob("*/*") if not path.name.startswith(".")]
 
@@ -380,38 +377,38 @@ def test_a_folder_there_that_is_no_package_is_refused(far, here, damage, words):
 @cases(
     ("options", "words"),
     {
-        "no-model": ({"model": "large"}, "/large: expected a file or folder"),
-        "no-version": ({"version": 7}, "small/7/manifest.sha256: expected a file or folder"),
+        "no-model": ({"model": "large"}, "/large"),
+        "no-version": ({"version": 7}, "small/7/manifest.sha256"),
     },
 )
 def test_what_is_not_there_is_said(far, here, served, options, words):
     publish(far)
     url, update = served
     update()
-    with pytest.raises(NotFoundError, match=words):
+    with refused(NotFoundError, words):
         fetch(url, here, **options)
 
 
 def test_of_several_models_one_must_be_named(far, here):
     publish(far)
     publish(far, model="large")
-    with pytest.raises(NotFoundError, match=r"one model, or a name \(--model\), got large, small"):
+    with refused(NotFoundError, "got large, small"):
         fetch(f"file://{far}", here)
     assert fetch(f"file://{far}", here, model="small").version == 1
 
 
 def test_urls_that_cannot_be_read_are_refused(here, monkeypatch):
-    with pytest.raises(ConfigError, match=r"url: expected a protocol.* is file:///"):
+    with refused(ConfigError, "url", "is file:///"):
         fetch("repository", here)
     for url in ("file://", "file:///", "s3://"):
-        with pytest.raises(ConfigError, match=rf"expected a path after .*, got '{url}'$"):
+        with refused(ConfigError, f"got '{url}'"):
             fetch(url, here)
-    with pytest.raises(ConfigError, match="Protocol not known: nosuch"):
+    with refused(ConfigError, "Protocol not known: nosuch"):
         fetch("nosuch://repository", here)
-    with pytest.raises(ConfigError, match=r"http://\[bad/: expected a URL: Invalid IPv6 URL"):
+    with refused(ConfigError, "http://[bad/"):
         fetch("http://[bad", here)
     monkeypatch.setitem(sys.modules, "fsspec.core", None)
-    with pytest.raises(ConfigError, match=r"fsspec is missing.*pip install 'embershard\[fetch\]'"):
+    with refused(ConfigError, "fsspec is missing", "pip install 'embershard[fetch]'"):
         fetch("file:///repository", here)
 
 
@@ -419,7 +416,7 @@ def test_a_protocol_whose_package_is_missing_is_named(here, monkeypatch):
     registry = importlib.import_module("fsspec.registry")
     monkeypatch.delitem(registry._registry, "gs", raising=False)
     monkeypatch.setitem(sys.modules, "gcsfs", None)
-    with pytest.raises(ConfigError, match=r"gs://models: a Python package for this .*gcsfs"):
+    with refused(ConfigError, "gs://models: a Python package for this", "gcsfs"):
         fetch("gs://models", here)
 
 
@@ -430,9 +427,7 @@ def test_keys_that_are_refused_are_not_tried_again(far, here, monkeypatch):
         raise PermissionError(errno.EACCES, "Forbidden")
 
     monkeypatch.setattr("fsspec.implementations.local.LocalFileSystem.open", refuse)
-    with pytest.raises(
-        UnavailableError, match=r"access denied: .*Forbidden; check the credentials"
-    ):
+    with refused(UnavailableError, "access denied:", "Forbidden; check the credentials"):
         fetch(f"file://{far}", here, model="small", version=1)
 
 
@@ -453,12 +448,12 @@ def test_a_fetch_that_asks_for_a_signature_downloads_it(tmp_path, here):
     there = tmp_path / "there"
     keys, stranger = write_keys(tmp_path), write_keys(tmp_path, "stranger")
     package = publish(there)
-    with pytest.raises(ConfigError, match=r"^trusted_key: expected a path, or None for none, got"):
+    with refused(ConfigError, "trusted_key"):
         fetch(there.as_uri(), here, trusted_key="")
-    with pytest.raises(PackageError, match=r"small/1\.sig: file: expected a signature by a key"):
+    with refused(PackageError, "small/1.sig: file"):
         fetch(there.as_uri(), here, trusted_key=keys.public)
     sign_package(package, stranger.private)
-    with pytest.raises(PackageError, match=r"small/1\.sig: signature: expected one of manifest"):
+    with refused(PackageError, "small/1.sig: signature"):
         fetch(there.as_uri(), here, trusted_key=keys.public)
     assert not here.exists()
     signature = sign_package(package, keys.private)

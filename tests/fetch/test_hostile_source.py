@@ -13,7 +13,7 @@ import pytest
 from embershard.errors import ConfigError, PackageError, UnavailableError
 from embershard.fetch import Selection, Source, fetch_models, fetch_package, file_systems, source
 from embershard.fetch.models import choose_versions
-from tests.cases import cases
+from tests.cases import cases, refused
 from tests.cli.running import run
 from tests.fetch.conftest import BUCKET, label, never, publish
 from tests.fetch.test_without_ranges import web_server
@@ -56,25 +56,25 @@ def test_an_endless_listing_is_refused(far, here, endless, monkeypatch, path):
     publish(far)
     url, paths, sent = endless
     paths.add(path)
-    with pytest.raises(PackageError, match="listing: expected at most 1048576 bytes, got more"):
+    with refused(PackageError, "listing", "got more"):
         fetch_package(url, here, pause=never)
     assert len(sent) == 1
     assert sent[0] < 64 << 20  # What was under way in the sockets comes on top.
 
 
 @pytest.mark.parametrize(
-    ("file", "words"),
+    ("file", "parts"),
     [
-        ("small/labels.json", r"small/labels\.json: bytes: expected at most 4096, got more"),
-        ("small/1/manifest.sha256", r"small/1/manifest\.sha256: "),
-        ("small/1/programs/dense.pt", r"small/1/programs/dense\.pt: bytes: expected \d+, got"),
+        ("small/labels.json", ["small/labels.json: bytes", "got more"]),
+        ("small/1/manifest.sha256", ["small/1/manifest.sha256:"]),
+        ("small/1/programs/dense.pt", ["small/1/programs/dense.pt: bytes", "got"]),
     ],
 )
-def test_an_endless_file_is_refused(far, here, endless, file, words):
+def test_an_endless_file_is_refused(far, here, endless, file, parts):
     publish(far)
     url, paths, sent = endless
     paths.add(f"/{file}")
-    with pytest.raises(PackageError, match=words):
+    with refused(PackageError, *parts):
         fetch_package(url, here, model="small", pause=never)
     assert max(sent) < 64 << 20
     assert not (here / "small" / "1").exists()
@@ -90,7 +90,7 @@ def test_an_endless_answer_to_a_range_is_refused(far, here, endless):
     (parts / digest).write_bytes((package / file).read_bytes()[:3])
     url, paths, sent = endless
     paths.add(f"/small/1/{file}")
-    with pytest.raises(PackageError, match=r"small/1/programs/dense\.pt: bytes: expected \d+, got"):
+    with refused(PackageError, "small/1/programs/dense.pt: bytes", "got"):
         fetch_package(url, here, model="small", version=1, pause=never)
     assert len(sent) == 2  # From byte 3, then from the beginning.
     assert max(sent) < 64 << 20
@@ -120,9 +120,7 @@ def test_a_server_that_falls_silent_ends_the_fetch_at_the_stall_timeout(far, her
     far.mkdir()
     Silent.over.clear()
     with web_server(Silent, far) as url:
-        with pytest.raises(
-            UnavailableError, match=r"a byte within 0\.2 s \(--stall-timeout\); run"
-        ):
+        with refused(UnavailableError, "a byte within 0.2 s (--stall-timeout); run"):
             fetch_models(url, here, selection, stall_seconds=0.2, pause=never)
         Silent.over.set()
 
@@ -137,9 +135,7 @@ def test_a_server_that_never_answers_ends_the_fetch_at_the_stall_timeout(
         if protocol == "s3":
             monkeypatch.setenv("AWS_ENDPOINT_URL", url)
             url = store.url
-        with pytest.raises(
-            UnavailableError, match=r"a byte within 0\.2 s \(--stall-timeout\); run"
-        ):
+        with refused(UnavailableError, "a byte within 0.2 s (--stall-timeout); run"):
             fetch_models(url, here, selection, stall_seconds=0.2, pause=never)
 
 
@@ -150,9 +146,7 @@ def test_a_small_file_that_comes_too_slowly_is_given_up(far, monkeypatch):
     label(far, stable=1)
     times = iter([0.0, 9.0, 10.1])
     slow = Source(far.as_uri(), stall_seconds=10, pause=never, clock=lambda: next(times))
-    with pytest.raises(
-        UnavailableError, match=r"labels\.json: expected the whole file within 10 s"
-    ):
+    with refused(UnavailableError, "labels.json"):
         choose_versions(slow, Selection(), "small")
 
 
@@ -160,7 +154,7 @@ def test_a_listing_that_comes_too_slowly_is_given_up(far, web):
     publish(far)
     times = iter([0.0, 10.1])
     slow = Source(web.url, stall_seconds=10, pause=never, clock=lambda: next(times))
-    with pytest.raises(UnavailableError, match="listing: expected all of it within 10 s"):
+    with refused(UnavailableError, "listing"):
         slow.names("")
 
 
@@ -184,7 +178,7 @@ def test_a_bucket_whose_listing_never_ends_is_refused(monkeypatch, tokens, entri
         split_path=lambda path: (path, "", None),
         call_s3=lambda *_, **__: next(pages),
     )
-    with pytest.raises(PackageError, match=f"bucket: listing: expected {words}"):
+    with refused(PackageError, "bucket: listing"):
         file_systems._S3(files, stall_seconds=1).folders("bucket")
 
 
@@ -194,7 +188,7 @@ def test_a_bucket_of_too_many_entries_is_refused(far, here, store, monkeypatch):
     for model in ("a", "b"):
         publish(far, model=model)
     store.put(far)
-    with pytest.raises(PackageError, match=f"{BUCKET}/repository: listing: expected at most 2 ent"):
+    with refused(PackageError, f"{BUCKET}/repository: listing"):
         fetch_package(store.url, here, pause=never)
 
 
@@ -211,7 +205,7 @@ def test_a_file_of_another_kind_is_refused_by_its_kind(far, here, file, make, ki
     path = far / "small" / file
     path.unlink(missing_ok=True)
     make(path)
-    with pytest.raises(PackageError, match=rf"small/{file}: expected a regular file, got {kind}$"):
+    with refused(PackageError, f"small/{file}", f"got {kind}"):
         fetch_package(far.as_uri(), here, pause=never)
 
 
@@ -219,5 +213,5 @@ def test_the_command_takes_the_stall_timeout(here):
     ended = run("fetch", "http://127.0.0.1:9/", here, "--stall-timeout", 0)
     assert ended.returncode == 1
     assert "ConfigError: stall timeout: expected seconds above 0, got 0" in ended.stderr
-    with pytest.raises(ConfigError, match="stall timeout: expected seconds above 0, got inf"):
+    with refused(ConfigError, "stall timeout", "got inf"):
         Source("file:///repository", stall_seconds=float("inf"))

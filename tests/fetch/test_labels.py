@@ -5,7 +5,7 @@ import pytest
 from embershard.errors import ConfigError, NotFoundError, PackageError
 from embershard.fetch import Selection, fetch_models, fetch_package
 from embershard.package.labels import read_labels
-from tests.cases import cases
+from tests.cases import cases, refused
 from tests.cli.running import run
 from tests.fetch.conftest import label, never, publish, versions_in
 
@@ -99,40 +99,40 @@ def test_labels_are_written_after_every_labelled_version_is_verified(far, here):
     fetch_models(far.as_uri(), here, selection, pause=never)
     label(far, stable=2, canary=3)
     (far / "small" / "3" / "manifest.json").write_bytes(b"damaged")
-    with pytest.raises(PackageError, match=r"small/3/manifest\.json"):
+    with refused(PackageError, "small/3/manifest.json"):
         fetch_models(far.as_uri(), here, selection, pause=never)
     assert versions_in(here) == [1, 2]
     assert read_labels(here / "small") == {"stable": 1}
 
 
 @cases(
-    ("labels", "wanted", "words"),
+    ("labels", "wanted", "parts"),
     {
-        "default": ({"canary": 2}, (), r"small/labels\.json: expected .* stable, got canary 2"),
+        "default": ({"canary": 2}, (), ["small/labels.json", "stable", "got canary 2"]),
         "stable": (
             {"canary": 2},
             ("stable", "canary"),
-            r"small/labels\.json: expected .* stable, got canary 2",
+            ["small/labels.json", "stable", "got canary 2"],
         ),
         "canary": (
             {"stable": 1},
             ("canary",),
-            r"small/labels\.json: expected .* canary, got stable 1",
+            ["small/labels.json", "canary", "got stable 1"],
         ),
-        "no-file": (None, ("stable",), r"small/labels\.json: expected .* stable, got none"),
+        "no-file": (None, ("stable",), ["small/labels.json", "stable", "got none"]),
         "no-such-version": (
             {"stable": 7},
             (),
-            r"small/7/manifest\.sha256: expected a file or folder",
+            ["small/7/manifest.sha256"],
         ),
     },
 )
-def test_a_label_that_is_not_there_is_refused_and_changes_nothing(far, here, labels, wanted, words):
+def test_a_label_that_is_not_there_is_refused_and_changes_nothing(far, here, labels, wanted, parts):
     for version in (1, 2):
         publish(far, version)
     if labels is not None:
         label(far, **labels)
-    with pytest.raises(NotFoundError, match=words):
+    with refused(NotFoundError, *parts):
         fetch_models(far.as_uri(), here, Selection(labels=wanted), pause=never)
     assert not (here / "small").exists()
 
@@ -141,7 +141,7 @@ def test_a_label_that_is_not_there_is_refused_and_changes_nothing(far, here, lab
 def test_a_damaged_labels_file_is_refused_with_its_url(far, here, text):
     publish(far)
     (far / "small" / "labels.json").write_text(text)
-    with pytest.raises(PackageError, match=rf"{far.as_uri()}/small/labels\.json: "):
+    with refused(PackageError, f"{far.as_uri()}/small/labels.json:"):
         fetch_package(far.as_uri(), here, pause=never)
 
 
@@ -188,7 +188,7 @@ def test_a_web_server_that_lists_nothing_needs_a_model_and_labels(far, here, web
         (folder / "index.html").write_text("<p>Nothing is listed here.</p>")
     assert fetch_package(web.url, here, model="small", pause=never).version == 1
     (far / "small" / "labels.json").unlink()
-    with pytest.raises(NotFoundError, match=r"cannot list its folders, name one \(--version\)"):
+    with refused(NotFoundError, "cannot list its folders, name one (--version)"):
         fetch_package(web.url, here, model="small", pause=never)
 
 
@@ -196,7 +196,7 @@ def test_a_damaged_model_does_not_keep_the_others_from_being_fetched(far, here):
     package = publish(far, model="large")
     publish(far)
     (package / "programs" / "dense.pt").write_bytes(b"damaged")
-    with pytest.raises(PackageError, match=r"large/1/programs/dense\.pt"):
+    with refused(PackageError, "large/1/programs/dense.pt"):
         fetch_models(far.as_uri(), here, Selection(all_models=True), pause=never)
     assert versions_in(here) == [1]
 
@@ -207,12 +207,12 @@ def test_a_damaged_model_does_not_keep_the_others_from_being_fetched(far, here):
         "version-and-label": ({"version": 1, "labels": ("stable",)}, "version"),
         "version-and-all": ({"version": 1, "all_models": True}, "version"),
         "model-and-all": ({"model": "small", "all_models": True}, "model"),
-        "label": ({"labels": ("beta",)}, "label: expected canary, shadow, stable"),
+        "label": ({"labels": ("beta",)}, "label"),
         "negative": ({"version": -1}, "version: expected"),
     },
 )
 def test_a_selection_that_contradicts_itself_is_refused(selection, words):
-    with pytest.raises(ConfigError, match=words):
+    with refused(ConfigError, words):
         Selection(**selection)
 
 

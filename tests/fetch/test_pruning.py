@@ -9,6 +9,7 @@ import pytest
 from embershard.errors import ConfigError, UnavailableError
 from embershard.fetch import Selection, Source, Watch, WatchOptions
 from embershard.package.labels import write_labels
+from tests.cases import refused
 from tests.fetch.conftest import label, publish, versions_in
 from tests.fetch.watching import Watched
 
@@ -152,5 +153,5 @@ def test_a_removal_that_was_killed_halfway_is_completed(far, here, monkeypatch):
 def test_versions_are_removed_only_with_a_server_to_ask(far, here):
     far.mkdir()
     options = WatchOptions(selection=Selection(), keep=1)
-    with pytest.raises(ConfigError, match="keep: expected a server's control socket"):
+    with refused(ConfigError, "keep"):
         Watch(Source(far.as_uri()), here, options, order=None, write=print)

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 from embershard.errors import InputError
 from embershard.models import build_model
-from tests.cases import cases
+from tests.cases import cases, refused
 from tests.models.inputs import DENSE, arguments_of, model_of, perceptrons, pooled, sparse
 
 
@@ -37,11 +37,11 @@ def test_logits_are_the_papers_fm_and_deep_parts(tasks):
     {
         "first-order-of-another-width": (
             {"first_order_features": ["user@user"]},
-            "outputs of first order 1 wide and all others of one width, got {'user@user': 4}",
+            "{'user@user': 4}",
         ),
-        "two-logits": ({"over_arch_layer_sizes": [3, 2]}, "expected the last to be 1"),
+        "two-logits": ({"over_arch_layer_sizes": [3, 2]}, "over_arch_layer_sizes"),
     },
 )
 def test_arguments_that_do_not_fit_are_refused(changed, said):
-    with pytest.raises(InputError, match=said):
+    with refused(InputError, said):
         build_model("deepfm", arguments_of("deepfm") | changed)

@@ -1,6 +1,5 @@
 """DIN against the paper's formula, one pair of a past and a candidate item after another."""
 
-import pytest
 import torch
 from torch.testing import assert_close
 
@@ -15,7 +14,7 @@ from embershard.modules import (
     FusedEmbeddingCollection,
 )
 from embershard.package import DenseInput, Schema
-from tests.cases import cases
+from tests.cases import cases, refused
 
 HISTORY = [[2, 0, 3], [], [-1, 1]]
 TARGET = [[1], [3], []]
@@ -113,14 +112,14 @@ def test_a_longer_neighbour_changes_nothing():
     {
         "unknown-history": (
             {"history": "past"},
-            r"history: expected one of the sequences \['history', 'item'\], got 'past'",
+            "got 'past'",
         ),
-        "two-logits": ({"over_arch_layer_sizes": [4, 2]}, "expected the last to be 1"),
-        "none": ({"attention_layer_sizes": []}, "attention_layer_sizes: expected at least"),
+        "two-logits": ({"over_arch_layer_sizes": [4, 2]}, "over_arch_layer_sizes"),
+        "none": ({"attention_layer_sizes": []}, "attention_layer_sizes"),
     },
 )
 def test_what_does_not_fit_is_refused(changed, said):
-    with pytest.raises(InputError, match=said):
+    with refused(InputError, said):
         din(**changed)
 
 
@@ -168,18 +167,18 @@ def test_from_a_config_history_and_target_share_a_table_of_their_own():
     {
         "no-history": (
             [table("item", 5, ["item"])],
-            r"expected one of the sparse inputs \['item'\], got 'history'",
+            "got 'history'",
         ),
         "other-ids": (
             [table("item", 5, ["item"]), table("history", 6, ["history"])],
-            r"expected ids of one kind, got tables of {'history': 6, 'item': 5} rows",
+            "{'history': 6, 'item': 5}",
         ),
         "a-name-that-two-tables-would-have": (
             [table("item", 5, ["item", "history"]), table("item_sequence", 5, ["item"])],
-            "table 'item_sequence': expected another name",
+            "table 'item_sequence'",
         ),
     },
 )
 def test_a_data_set_without_such_inputs_is_refused(tables, said):
-    with pytest.raises(InputError, match=said):
+    with refused(InputError, said):
         DINConfig(embedding_dim=8).arguments(tables, schema=SCHEMA, fused=None)

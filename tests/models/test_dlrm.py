@@ -16,7 +16,7 @@ from embershard.modules import (
     FusedEmbeddingBagCollection,
     PoolingType,
 )
-from tests.cases import cases
+from tests.cases import cases, refused
 
 TABLES = [
     EmbeddingBagConfig(
@@ -209,29 +209,29 @@ def test_training_on_cuda_is_training_on_cpu():
 
 
 @cases(
-    ("changes", "message"),
+    ("changes", "parts"),
     {
         "dense-width-is-not-the-tables": (
             {"dense_arch_layer_sizes": [6, 5]},
-            r"dense_arch_layer_sizes: expected the last to be 4.*got \[6, 5\]",
+            ["dense_arch_layer_sizes", "got [6, 5]"],
         ),
-        "no-dense-arch": ({"dense_arch_layer_sizes": []}, r"last to be 4.*got \[\]"),
+        "no-dense-arch": ({"dense_arch_layer_sizes": []}, ["last to be 4", "got []"]),
         "two-logits": (
             {"over_arch_layer_sizes": [5, 2]},
-            r"over_arch_layer_sizes: expected the last to be 1.*got \[5, 2\]",
+            ["over_arch_layer_sizes", "got [5, 2]"],
         ),
-        "one-over-layer": ({"over_arch_layer_sizes": [1]}, r"at least two layers, got \[1\]"),
+        "one-over-layer": ({"over_arch_layer_sizes": [1]}, ["at least two layers", "got [1]"]),
     },
 )
-def test_sizes_that_do_not_fit_are_refused(changes, message):
-    with pytest.raises(InputError, match=message):
+def test_sizes_that_do_not_fit_are_refused(changes, parts):
+    with refused(InputError, *parts):
         build(**changes)
 
 
 def test_tables_of_two_widths_are_refused():
     wide = EmbeddingBagConfig(name="w", num_embeddings=2, embedding_dim=8, feature_names=["f"])
 
-    with pytest.raises(InputError, match=r"one embedding_dim.*got \{'users': 4, 'w': 8\}"):
+    with refused(InputError, "one embedding_dim", "got {'users': 4, 'w': 8}"):
         DLRM(EmbeddingBagCollection([TABLES[1], wide]), 3, [4], [2, 1])
 
 
@@ -245,7 +245,7 @@ def test_gradients_of_interactions_equal_finite_differences():
 
 
 def test_interactions_among_nothing_are_refused():
-    with pytest.raises(InputError, match="at least 1, got 0"):
+    with refused(InputError, "at least 1", "got 0"):
         InteractionArch(0)
 
 

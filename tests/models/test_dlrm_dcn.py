@@ -11,7 +11,7 @@ from embershard.jagged import KeyedJaggedTensor
 from embershard.models import DLRM_DCN
 from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
 from embershard.package import DenseInput, Package, Schema, SparseInput
-from tests.cases import cases
+from tests.cases import cases, refused
 
 TABLES = [
     EmbeddingBagConfig(name="a", num_embeddings=9, embedding_dim=4, feature_names=["item"]),
@@ -94,16 +94,16 @@ def test_it_exports_and_its_samples_have_the_scores_of_the_module(tmp_path):
 
 
 @cases(
-    ("changes", "message"),
+    ("changes", "said"),
     {
-        "width": ({"dense_arch_layer_sizes": [6, 5]}, "expected the last to be 4"),
-        "no-layers": ({"dense_arch_layer_sizes": []}, "expected the last to be 4"),
-        "logits": ({"over_arch_layer_sizes": [5, 2]}, "expected the last to be 1"),
-        "no-over": ({"over_arch_layer_sizes": []}, "expected the last to be 1"),
-        "no-rank": ({"dcn_low_rank_dim": 0}, "low_rank of at least 1"),
-        "no-cross": ({"dcn_num_layers": 0}, "num_layers and low_rank of at least 1"),
+        "width": ({"dense_arch_layer_sizes": [6, 5]}, "dense_arch_layer_sizes"),
+        "no-layers": ({"dense_arch_layer_sizes": []}, "dense_arch_layer_sizes"),
+        "logits": ({"over_arch_layer_sizes": [5, 2]}, "over_arch_layer_sizes"),
+        "no-over": ({"over_arch_layer_sizes": []}, "over_arch_layer_sizes"),
+        "no-rank": ({"dcn_low_rank_dim": 0}, "low_rank"),
+        "no-cross": ({"dcn_num_layers": 0}, "num_layers"),
     },
 )
-def test_sizes_that_do_not_fit_are_refused(changes, message):
-    with pytest.raises(InputError, match=message):
+def test_sizes_that_do_not_fit_are_refused(changes, said):
+    with refused(InputError, said):
         build(**changes)

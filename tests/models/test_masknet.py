@@ -6,7 +6,7 @@ from torch.testing import assert_close
 
 from embershard.errors import InputError
 from embershard.models import build_model
-from tests.cases import cases
+from tests.cases import cases, refused
 from tests.models.inputs import (
     DENSE,
     arguments_of,
@@ -54,11 +54,11 @@ def test_the_hidden_layer_of_a_mask_is_a_multiple_of_the_features():
 @cases(
     ("changed", "said"),
     {
-        "no-blocks": ({"block_sizes": []}, r"at least one block, .*; got \[\] and 1.0"),
-        "no-width": ({"reduction_factor": 0.0}, "a reduction_factor above 0; .* and 0.0"),
-        "two-logits": ({"over_arch_layer_sizes": [2]}, "expected the last to be 1"),
+        "no-blocks": ({"block_sizes": []}, "got [] and 1.0"),
+        "no-width": ({"reduction_factor": 0.0}, "and 0.0"),
+        "two-logits": ({"over_arch_layer_sizes": [2]}, "over_arch_layer_sizes"),
     },
 )
 def test_arguments_that_do_not_fit_are_refused(changed, said):
-    with pytest.raises(InputError, match=said):
+    with refused(InputError, said):
         build_model("masknet", arguments_of("masknet") | changed)

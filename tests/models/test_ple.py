@@ -1,12 +1,11 @@
 """PLE and MMoE against the papers' gates and experts, example by example."""
 
-import pytest
 import torch
 from torch.testing import assert_close
 
 from embershard.errors import InputError
 from embershard.models import build_model
-from tests.cases import cases
+from tests.cases import cases, refused
 from tests.models.inputs import DENSE, arguments_of, model_of, perceptrons, pooled, sparse
 
 TASKS = ("click", "buy")
@@ -65,16 +64,16 @@ def test_one_level_of_shared_experts_is_mmoe():
 
 
 @cases(
-    ("changed", "said"),
+    ("changed", "parts"),
     {
-        "no-level": ({"levels": 0}, "at least one level and one expert .*, got levels 0"),
+        "no-level": ({"levels": 0}, ["at least one level and one expert", "got levels 0"]),
         "no-expert": (
             {"task_experts": 0, "shared_experts": 0},
-            "got levels 2, task_experts 0, shared_experts 0",
+            ["got levels 2, task_experts 0, shared_experts 0"],
         ),
-        "two-logits": ({"tower_layer_sizes": [2]}, r"one logit for each tower; got \[2\]"),
+        "two-logits": ({"tower_layer_sizes": [2]}, ["one logit for each tower"]),
     },
 )
-def test_arguments_that_do_not_fit_are_refused(changed, said):
-    with pytest.raises(InputError, match=said):
+def test_arguments_that_do_not_fit_are_refused(changed, parts):
+    with refused(InputError, *parts):
         build_model("ple", arguments_of("ple") | changed)

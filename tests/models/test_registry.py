@@ -2,7 +2,6 @@
 
 import json
 
-import pytest
 import torch
 from torch.testing import assert_close
 
@@ -12,7 +11,7 @@ from embershard.models import DLRM, DLRM_DCN, MODEL_CONFIGS, build_model, model_
 from embershard.models.own_class import ClassConfig
 from embershard.models.registry import parse_config
 from embershard.modules import EmbeddingBagCollection, FusedEmbeddingBagCollection, PoolingType
-from tests.cases import cases
+from tests.cases import cases, refused
 
 ARGUMENTS = {
     "tables": [
@@ -129,51 +128,51 @@ def test_a_fused_state_dict_loads_into_the_plain_model():
 
 
 @cases(
-    ("name", "changes", "message"),
+    ("name", "changes", "parts"),
     {
         "unknown-name": (
             "dlmr",
             {},
-            "model: expected one of dlrm, .*, two_tower, dmt; got 'dlmr'",
+            ["model", "two_tower, dmt"],
         ),
         "unknown-argument": (
             "dlrm",
             {"depth": 3},
-            "'depth': expected no value of this name, got 3",
+            ["'depth'", "got 3"],
         ),
         "missing-argument": (
             "dlrm",
             {"tables": [{"name": "u"}]},
-            r"'tables\.0\.num_embeddings': expected a value, got none",
+            ["'tables.0.num_embeddings'", "got none"],
         ),
         "text-for-a-number": (
             "dlrm",
             {"dense_in_features": "3"},
-            "'dense_in_features': expected a valid integer, got '3'",
+            ["'dense_in_features'", "got '3'"],
         ),
         "unknown-pooling": (
             "dlrm",
             {"tables": [ARGUMENTS["tables"][0] | {"pooling": "max"}]},
-            r"'tables\.0\.pooling': expected 'sum' or 'mean', got 'max'",
+            ["'tables.0.pooling'", "got 'max'"],
         ),
         "unknown-optimizer": (
             "dlrm",
             {"fused": {"optimizer": "adam", "learning_rate": 0.1}},
-            "one of rowwise_adagrad, adagrad, sgd, .*; got 'adam'",
+            ["one of rowwise_adagrad, adagrad, sgd"],
         ),
         "unknown-loss": (
             "dlrm",
             {"tasks": {"click": "hinge"}},
-            r"argument 'tasks\.click': expected 'bce' or 'mse', got 'hinge'",
+            ["argument 'tasks.click'", "got 'hinge'"],
         ),
         "tasks-without-logits": (
             "dlrm",
             {"tasks": {"click": "bce", "buy": "bce"}},
-            r"expected the last to be 2, one logit for each of the tasks \['click', 'buy'\]",
+            ["'click'", "'buy'"],
         ),
-        "no-tables": ("dlrm", {"tables": []}, "tables: expected at least one"),
+        "no-tables": ("dlrm", {"tables": []}, ["tables"]),
     },
 )
-def test_models_that_cannot_be_built_are_refused(name, changes, message):
-    with pytest.raises(InputError, match=message):
+def test_models_that_cannot_be_built_are_refused(name, changes, parts):
+    with refused(InputError, *parts):
         build_model(name, ARGUMENTS | changes)

@@ -7,7 +7,7 @@ from torch.testing import assert_close
 from embershard.errors import InputError
 from embershard.models import SASRecConfig, build_model
 from embershard.package import Schema, SparseInput
-from tests.cases import cases
+from tests.cases import cases, refused
 from tests.models.inputs import (
     DENSE,
     LISTS,
@@ -81,27 +81,27 @@ UNBOUNDED = Schema(
 
 
 @cases(
-    ("section", "schema", "said"),
+    ("section", "schema", "parts"),
     {
-        "unbounded": ({}, UNBOUNDED, "expected max_ids of the sparse input 'history'"),
-        "unknown": ({"target": "film"}, SCHEMA, "model sasrec: expected one of .* got 'film'"),
+        "unbounded": ({}, UNBOUNDED, ["'history'"]),
+        "unknown": ({"target": "film"}, SCHEMA, ["model sasrec", "got 'film'"]),
     },
 )
-def test_inputs_that_do_not_fit_are_refused(section, schema, said):
+def test_inputs_that_do_not_fit_are_refused(section, schema, parts):
     config = SASRecConfig.model_validate({"embedding_dim": 4, **section})
-    with pytest.raises(InputError, match=said):
+    with refused(InputError, *parts):
         config.arguments(TABLES, schema=schema, fused=None)
 
 
 @cases(
     ("changed", "said"),
     {
-        "no-blocks": ({"blocks": 0}, "history_max and blocks of at least 1, got 4 and 0"),
-        "no-history": ({"history_max": 0}, "history_max and blocks of at least 1, got 0 and 2"),
-        "unknown": ({"history": "past"}, "history: expected one of the sequences .* got 'past'"),
-        "two-logits": ({"over_arch_layer_sizes": [2]}, "expected the last to be 1"),
+        "no-blocks": ({"blocks": 0}, "got 4 and 0"),
+        "no-history": ({"history_max": 0}, "got 0 and 2"),
+        "unknown": ({"history": "past"}, "got 'past'"),
+        "two-logits": ({"over_arch_layer_sizes": [2]}, "over_arch_layer_sizes"),
     },
 )
 def test_arguments_that_do_not_fit_are_refused(changed, said):
-    with pytest.raises(InputError, match=said):
+    with refused(InputError, said):
         build_model("sasrec", arguments_of("sasrec") | changed)

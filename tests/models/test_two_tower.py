@@ -13,7 +13,7 @@ from embershard.models import TwoTowerConfig, build_model
 from embershard.modules import EmbeddingBagConfig
 from embershard.package import DenseInput, Schema, SparseInput
 from embershard.training.losses import loss_of
-from tests.cases import cases
+from tests.cases import cases, refused
 
 SCHEMA = Schema(
     dense=[DenseInput("a", scope="request"), DenseInput("b"), DenseInput("c", scope="request")],
@@ -97,7 +97,7 @@ def test_a_tower_ends_linear_so_that_vectors_point_anywhere():
 )
 def test_a_tower_without_inputs_is_named_with_its_scope(schema, tables, message):
     arguments = TwoTowerConfig(embedding_dim=4).arguments(tables, schema=schema, fused=None)
-    with pytest.raises(InputError, match=f"^{message}"):
+    with refused(InputError, message):
         build_model("two_tower", arguments)
 
 
@@ -155,18 +155,18 @@ def test_the_default_loss_has_no_frequencies():
 
 
 @cases(
-    ("section", "tasks", "message"),
+    ("section", "tasks", "parts"),
     {
-        "two": ({}, {"click": "bce", "buy": "bce"}, r"one task, got \['click', 'buy'\]"),
-        "tower": ({}, {"item": "bce"}, "expected another name for the task, got 'item'"),
-        "mse": ({"loss": "in_batch"}, {"score": "mse"}, "a task with the loss bce"),
+        "two": ({}, {"click": "bce", "buy": "bce"}, ["one task", "got ['click', 'buy']"]),
+        "tower": ({}, {"item": "bce"}, ["got 'item'"]),
+        "mse": ({"loss": "in_batch"}, {"score": "mse"}, ["a task with the loss bce"]),
         "item": (
             {"loss": "in_batch", "item": "film"},
             {"score": "bce"},
-            "expected one of the sparse inputs .*, got 'film'",
+            ["got 'film'"],
         ),
     },
 )
-def test_settings_that_two_towers_cannot_have_are_refused(section, tasks, message):
-    with pytest.raises(InputError, match=message):
+def test_settings_that_two_towers_cannot_have_are_refused(section, tasks, parts):
+    with refused(InputError, *parts):
         built(section, tasks=tasks)

@@ -5,7 +5,7 @@ import torch
 
 from embershard.errors import InputError
 from embershard.modules import EmbeddingBagConfig, PoolingType
-from tests.cases import cases
+from tests.cases import cases, refused
 
 GOOD = {"name": "t", "num_embeddings": 9, "embedding_dim": 4, "feature_names": ["a", "b"]}
 
@@ -33,20 +33,20 @@ def test_init_fn_fills_the_weights():
 
 
 @cases(
-    ("change", "message"),
+    ("change", "parts"),
     {
-        "no-name": ({"name": ""}, "table name: .*got ''"),
-        "dot": ({"name": "a.b"}, r"letters, digits, .*got 'a\.b'"),
-        "slash": ({"name": "a/b"}, "got 'a/b'"),
-        "rows": ({"num_embeddings": 0}, "'t': num_embeddings: .*got 0"),
-        "dim": ({"embedding_dim": 0}, "'t': embedding_dim: .*got 0"),
-        "no-features": ({"feature_names": []}, r"at least one name, got \[\]"),
-        "bare-text": ({"feature_names": "user"}, "expected a list.*got 'user'"),
-        "twice": ({"feature_names": ["a", "a"]}, r"each once, got \('a', 'a'\)"),
-        "range": ({"weight_init_min": 1.0, "weight_init_max": 0.0}, r"a range, got 1\.0\.\.0\.0"),
-        "infinite": ({"weight_init_max": float("inf")}, "a range, got .*inf"),
+        "no-name": ({"name": ""}, ["table name:", "got ''"]),
+        "dot": ({"name": "a.b"}, ["letters, digits", "got 'a.b'"]),
+        "slash": ({"name": "a/b"}, ["got 'a/b'"]),
+        "rows": ({"num_embeddings": 0}, ["'t': num_embeddings:", "got 0"]),
+        "dim": ({"embedding_dim": 0}, ["'t': embedding_dim:", "got 0"]),
+        "no-features": ({"feature_names": []}, ["at least one name", "got []"]),
+        "bare-text": ({"feature_names": "user"}, ["got 'user'"]),
+        "twice": ({"feature_names": ["a", "a"]}, ["each once", "got ('a', 'a')"]),
+        "range": ({"weight_init_min": 1.0, "weight_init_max": 0.0}, ["a range", "got 1.0..0.0"]),
+        "infinite": ({"weight_init_max": float("inf")}, ["a range", "inf"]),
     },
 )
-def test_configs_that_cannot_be_used_are_refused(change, message):
-    with pytest.raises(InputError, match=message):
+def test_configs_that_cannot_be_used_are_refused(change, parts):
+    with refused(InputError, *parts):
         EmbeddingBagConfig(**(GOOD | change))

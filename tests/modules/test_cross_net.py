@@ -11,7 +11,7 @@ from embershard.modules import (
     LowRankMixtureCrossNet,
     VectorCrossNet,
 )
-from tests.cases import cases
+from tests.cases import cases, refused
 
 
 def test_one_layer_of_two_features_by_hand():
@@ -141,13 +141,13 @@ def test_a_new_net_has_no_bias_and_kernels_that_differ():
 @cases(
     ("net", "sizes", "message"),
     {
-        "no-features": (LowRankCrossNet, (0, 1, 1), "low_rank of at least 1, got 0, 1 and 1"),
-        "no-layers": (CrossNet, (2, 0), "in_features and num_layers of at least 1, got 2 and 0"),
+        "no-features": (LowRankCrossNet, (0, 1, 1), "got 0, 1 and 1"),
+        "no-layers": (CrossNet, (2, 0), "got 2 and 0"),
         "no-rank": (LowRankCrossNet, (2, 1, 0), "got 2, 1 and 0"),
-        "no-vectors": (VectorCrossNet, (0, 1), "VectorCrossNet: expected in_features and"),
+        "no-vectors": (VectorCrossNet, (0, 1), "VectorCrossNet"),
         "no-experts": (LowRankMixtureCrossNet, (2, 1, 0), "got 2, 1, 0 and 1"),
     },
 )
 def test_sizes_under_one_are_refused(net, sizes, message):
-    with pytest.raises(InputError, match=message):
+    with refused(InputError, message):
         net(*sizes)

@@ -20,6 +20,7 @@ from embershard.modules import (
     PoolingType,
 )
 from embershard.package.reader import Package
+from tests.cases import refused
 
 FEATURES = KeyedJaggedTensor(
     ["item", "user"], torch.tensor([3, 1, 1, 0, 2]), lengths=torch.tensor([2, 0, 1, 2])
@@ -83,13 +84,13 @@ def test_a_fused_collection_of_two_data_types_is_refused(kind):
         configs(EmbeddingBagConfig, DataType.FP16)[0],
         configs(EmbeddingBagConfig, DataType.FP32)[1],
     ]
-    with pytest.raises(InputError, match=r"expected one data_type in a fused collection, got .*us"):
+    with refused(InputError, "data_type", "users"):
         kind(tables)
 
 
 @pytest.mark.parametrize("value", ["FP16", torch.float16])
 def test_another_data_type_is_refused(value):
-    with pytest.raises(InputError, match=r"table 'items': data_type: expected .*FP16, got"):
+    with refused(InputError, "table 'items': data_type", "FP16, got"):
         configs(EmbeddingConfig, value)
 
 

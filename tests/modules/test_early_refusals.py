@@ -23,6 +23,7 @@ from embershard.package import (
 )
 from embershard.package.manifest import fingerprint_of
 from embershard.package.manifest_checks import parse_manifest
+from tests.cases import cases, refused
 from tests.hostile.draft import GOLDEN
 
 DOCUMENT = json.loads((GOLDEN / "manifest.json").read_bytes())
@@ -53,241 +54,201 @@ def refusal_of_manifest(path, value):
     return str(refused.value)
 
 
-CASES = [
-    # id, path in the manifest, value there, the config, what it says
-    (
-        "table-name-empty",
-        ("tables", 0, "name"),
-        "",
-        lambda: table(name=""),
-        "table name: .* got ''",
-    ),
-    (
-        "table-name-with-a-space",
+CASES = {
+    "table-name-empty": (("tables", 0, "name"), "", lambda: table(name=""), "table name"),
+    "table-name-with-a-space": (
         ("tables", 0, "name"),
         "user ids",
         lambda: table(name="user ids"),
-        "table name: expected letters, digits, .* got 'user ids'",
+        "table name",
     ),
-    (
-        "table-name-outside-ascii",
+    "table-name-outside-ascii": (
         ("tables", 0, "name"),
         "größe",
         lambda: EmbeddingConfig(
             name="größe", num_embeddings=9, embedding_dim=4, feature_names=["a"]
         ),
-        "table name: .* got 'größe'",
+        "table name",
     ),
-    (
-        "table-name-with-a-leading-dash",
+    "table-name-with-a-leading-dash": (
         ("tables", 0, "name"),
         "-t",
         lambda: table(name="-t"),
         "got '-t'",
     ),
-    (
-        "table-name-with-a-newline",
+    "table-name-with-a-newline": (
         ("tables", 0, "name"),
         "a\n",
         lambda: table(name="a\n"),
-        "table name: ",
+        "table name",
     ),
-    (
-        "table-name-of-129",
+    "table-name-of-129": (
         ("tables", 0, "name"),
         "x" * 129,
         lambda: table(name="x" * 129),
-        "at most 128, got 'xxx",
+        "at most 128",
     ),
-    (
-        "rows-zero",
+    "rows-zero": (
         ("tables", 0, "rows"),
         0,
         lambda: table(num_embeddings=0),
-        "table 't': num_embeddings: expected 1 .. 1099511627776, got 0",
+        "table 't': num_embeddings",
     ),
-    (
-        "rows-over-2-to-the-40",
+    "rows-over-2-to-the-40": (
         ("tables", 0, "rows"),
         2**40 + 1,
         lambda: table(num_embeddings=2**40 + 1),
-        "table 't': num_embeddings: .* got 1099511627777",
+        "table 't': num_embeddings",
     ),
-    (
-        "rows-fractional",
+    "rows-fractional": (
         ("tables", 0, "rows"),
         9.5,
         lambda: table(num_embeddings=9.5),
-        "table 't': num_embeddings: .* got 9.5",
+        "table 't': num_embeddings",
     ),
-    (
-        "dim-zero",
+    "dim-zero": (
         ("tables", 0, "dim"),
         0,
         lambda: table(embedding_dim=0),
-        "table 't': embedding_dim: expected 1 .. 65536, got 0",
+        "table 't': embedding_dim",
     ),
-    (
-        "dim-over-65536",
+    "dim-over-65536": (
         ("tables", 0, "dim"),
         65537,
         lambda: table(embedding_dim=65537),
-        "table 't': embedding_dim: expected 1 .. 65536, got 65537",
+        "table 't': embedding_dim",
     ),
-    (
-        "pooling-by-name",
+    "pooling-by-name": (
         ("inputs", ITEMS, "lookups", 0, "pooling"),
         "max",
         lambda: table(pooling="max"),
-        "table 't': pooling: expected PoolingType.SUM or PoolingType.MEAN, got 'max'",
+        "table 't': pooling",
     ),
-    (
-        "feature-name-empty",
+    "feature-name-empty": (
         ("inputs", ITEMS, "name"),
         "",
         lambda: table(feature_names=[""]),
-        "table 't': feature_names: expected 1 .. 256 bytes of UTF-8, got ''",
+        "table 't': feature_names",
     ),
-    (
-        "feature-name-of-257-bytes",
+    "feature-name-of-257-bytes": (
         ("inputs", ITEMS, "name"),
         "x" * 257,
         lambda: table(feature_names=["x" * 257]),
-        "feature_names: expected 1 .. 256 bytes",
+        "feature_names",
     ),
-    (
-        "feature-name-with-a-newline",
+    "feature-name-with-a-newline": (
         ("inputs", ITEMS, "name"),
         "a\nb",
         lambda: table(feature_names=["a\nb"]),
-        "feature_names: expected no control characters",
+        "feature_names",
     ),
-    (
-        "feature-name-that-is-a-number",
+    "feature-name-that-is-a-number": (
         ("inputs", ITEMS, "name"),
         3,
         lambda: table(feature_names=[3]),
-        "feature_names: expected text, got 3",
+        "feature_names",
     ),
-    (
-        "input-name-with-a-control-character",
+    "input-name-with-a-control-character": (
         ("inputs", 0, "name"),
         "a\x7f",
         lambda: DenseInput("a\x7f"),
-        "DenseInput: name: expected no control characters",
+        "DenseInput: name",
     ),
-    (
-        "default-that-is-a-bool",
+    "default-that-is-a-bool": (
         ("inputs", 1, "default"),
         True,
         lambda: DenseInput("a", default=True),
-        "DenseInput 'a': default: expected a float or None, got True",
+        "DenseInput 'a': default",
     ),
-    (
-        "default-that-is-text",
+    "default-that-is-text": (
         ("inputs", 1, "default"),
         "0",
         lambda: DenseInput("a", default="0"),
-        "DenseInput 'a': default: expected a float or None, got '0'",
+        "DenseInput 'a': default",
     ),
-    (
-        "default-too-large",
+    "default-too-large": (
         ("inputs", 1, "default"),
         1e15,
         lambda: DenseInput("a", default=1e15),
-        "DenseInput 'a': default: ",
+        "DenseInput 'a': default",
     ),
-    (
-        "scope-unknown",
+    "scope-unknown": (
         ("inputs", ITEMS, "scope"),
         "batch",
         lambda: SparseInput("a", scope="batch"),
-        "SparseInput 'a': scope: ",
+        "SparseInput 'a': scope",
     ),
-    (
-        "weighted-that-is-a-number",
+    "weighted-that-is-a-number": (
         ("inputs", ITEMS, "weighted"),
         1,
         lambda: SparseInput("a", weighted=1),
-        "SparseInput 'a': weighted: expected True or False, got 1",
+        "SparseInput 'a': weighted",
     ),
-    (
-        "max-ids-over-31-bits",
+    "max-ids-over-31-bits": (
         ("inputs", ITEMS, "max_ids"),
         2**31,
         lambda: SparseInput("a", max_ids=2**31),
-        "SparseInput 'a': max_ids: ",
+        "SparseInput 'a': max_ids",
     ),
-    (
-        "keep-unknown",
+    "keep-unknown": (
         ("inputs", ITEMS, "keep"),
         "all",
         lambda: SparseInput("a", keep="all"),
-        "SparseInput 'a': keep: ",
+        "SparseInput 'a': keep",
     ),
-    (
-        "identity-of-no-rows",
+    "identity-of-no-rows": (
         ("inputs", ITEMS, "ids", "rows"),
         0,
         lambda: Identity(0),
-        "Identity: rows: ",
+        "Identity: rows",
     ),
-    (
-        "identity-whose-oov-row-is-one-too-many",
+    "identity-whose-oov-row-is-one-too-many": (
         ("inputs", ITEMS, "ids", "rows"),
         2**40 + 1,
         lambda: Identity(2**40, unknown="oov"),
-        "Identity: rows with the oov row: expected 1 .. 1099511627776, got 1099511627777",
+        "Identity: rows with the oov row",
     ),
-    (
-        "hash-seed-negative",
+    "hash-seed-negative": (
         ("inputs", TAGS, "ids", "seed"),
         -1,
         lambda: Hash(7, seed=-1),
-        "Hash: seed: ",
+        "Hash: seed",
     ),
-    (
-        "policy-unknown",
+    "policy-unknown": (
         ("inputs", USERS, "ids", "unknown"),
         "drop",
         lambda: Vocabulary(["a"], unknown="drop"),
-        "Vocabulary: unknown: ",
+        "Vocabulary: unknown",
     ),
-    ("schema-without-inputs", ("inputs",), [], Schema, "Schema: expected at least one input"),
-    (
-        "limit-of-no-examples",
+    "schema-without-inputs": (("inputs",), [], Schema, "Schema"),
+    "limit-of-no-examples": (
         ("limits", "max_examples"),
         0,
         lambda: default_limits(max_examples=0),
-        "limits: max_examples: expected 1 .. 2147483647, got 0",
+        "limits: max_examples",
     ),
-    (
-        "limit-of-ids-over-31-bits",
+    "limit-of-ids-over-31-bits": (
         ("limits", "max_ids"),
         2**31,
         lambda: default_limits(max_ids=2**31),
-        "limits: max_ids: ",
+        "limits: max_ids",
     ),
-]
+}
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "config", "message"), [pytest.param(*case, id=name) for name, *case in CASES]
-)
-def test_what_a_manifest_refuses_is_refused_when_the_config_is_built(path, value, config, message):
+@cases(("path", "value", "config", "place"), CASES)
+def test_what_a_manifest_refuses_is_refused_when_the_config_is_built(path, value, config, place):
     field = ".".join(map(str, path))
     assert refusal_of_manifest(path, value).startswith(f"manifest.json: {field}")
 
-    with pytest.raises(InputError, match=message):
+    with refused(InputError, place):
         config()
 
 
 # Its file would be refused: 2^32 - 1 keys at most.
 def test_a_vocabulary_of_too_many_ids_is_refused_when_it_is_built():
     assert vocabulary_of(2**32 - 1).num_rows == 2**32 - 1
-    with pytest.raises(
-        InputError, match="Vocabulary: expected at most 4294967295 ids, got 4294967296"
-    ):
+    with refused(InputError, "Vocabulary", "got 4294967296"):
         vocabulary_of(2**32)
 
 

@@ -15,7 +15,7 @@ from embershard.modules import (
     FusedEmbeddingBagCollection,
     PoolingType,
 )
-from tests.cases import cases
+from tests.cases import cases, refused
 
 KINDS = [
     pytest.param((EmbeddingBagCollection, "cpu"), id="plain"),
@@ -209,7 +209,7 @@ def test_tables_are_listed_as_of_a_dictionary(cls):
     assert list(tables.keys()) == ["type", "users"]
     assert list(tables.values()) == [tables["type"], tables["users"]]
     assert list(tables.items()) == [("type", tables["type"]), ("users", tables["users"])]
-    with pytest.raises(AttributeError, match="item"):
+    with refused(AttributeError, "item"):
         _ = tables.item
 
 
@@ -268,19 +268,19 @@ def test_new_rows_are_uniform_in_their_range(kind, settings, low, high):
 
 @pytest.mark.parametrize("cls", [EmbeddingBagCollection, FusedEmbeddingBagCollection])
 @cases(
-    ("features", "message"),
+    ("features", "parts"),
     {
         "no-such-feature": (
             jagged({"user": [[1]], "item": [[2]]}),
-            r"feature 'history' of table 'items': .*got \['user', 'item'\]",
+            ["feature 'history' of table 'items':", "got ['user', 'item']"],
         ),
         "past-the-last-row": (
             jagged(BAGS | {"history": [[], [0, 6], [1]]}),
-            r"'history', table 'items': row 6 at value 1 is not in 0\.\.5",
+            ["'history', table 'items': row 6 at value 1 is not in 0..5"],
         ),
         "below-minus-one": (
             jagged(BAGS | {"user": [[0], [1, -2], []]}),
-            r"'user', table 'users': row -2 at value 2 is not in 0\.\.2, nor -1",
+            ["'user', table 'users': row -2 at value 2 is not in 0..2, nor -1"],
         ),
         "negative-length": (
             KeyedJaggedTensor(
@@ -288,7 +288,7 @@ def test_new_rows_are_uniform_in_their_range(kind, settings, low, high):
                 values=torch.tensor([0, 1, 2]),
                 lengths=torch.tensor([1, 0, 2, -1, 1, 0]),
             ),
-            "'history', table 'items': length -1 at example 1",
+            ["'history', table 'items': length -1 at example 1"],
         ),
         "inverse-indices-of-other-keys": (
             KeyedJaggedTensor(
@@ -298,43 +298,42 @@ def test_new_rows_are_uniform_in_their_range(kind, settings, low, high):
                 stride_per_key_per_rank=[[1], [1], [1]],
                 inverse_indices=(["item", "user"], torch.zeros(2, 1, dtype=torch.int64)),
             ),
-            r"inverse_indices: expected a row for each of \['item', 'history', 'user'\], got "
-            r"\['item', 'user'\] and shape \[2, 1\]",
+            ["inverse_indices", "got ['item', 'user'] and shape [2, 1]"],
         ),
     },
 )
-def test_features_that_cannot_be_looked_up_are_refused(cls, features, message):
-    with pytest.raises(InputError, match=message):
+def test_features_that_cannot_be_looked_up_are_refused(cls, features, parts):
+    with refused(InputError, *parts):
         cls(TABLES)(features)
 
 
 @pytest.mark.parametrize("cls", [EmbeddingBagCollection, FusedEmbeddingBagCollection])
 @cases(
-    ("weights", "message"),
+    ("weights", "parts"),
     {
-        "none": (None, "feature 'item': expected weights, got none"),
-        "two-a-row": ([[1.0, 1.0]] * 16, r"weights: expected shape \[total\], got \[16, 2\]"),
+        "none": (None, ["feature 'item'", "got none"]),
+        "two-a-row": ([[1.0, 1.0]] * 16, ["weights", "got [16, 2]"]),
     },
 )
-def test_a_weighted_collection_refuses_weights(cls, weights, message):
+def test_a_weighted_collection_refuses_weights(cls, weights, parts):
     features = jagged(BAGS, weights=weights)
 
-    with pytest.raises(InputError, match=message):
+    with refused(InputError, *parts):
         cls([TABLES[0]], is_weighted=True)(features)
 
 
 @pytest.mark.parametrize("cls", [EmbeddingBagCollection, FusedEmbeddingBagCollection])
 @cases(
-    ("tables", "message"),
+    ("tables", "parts"),
     {
-        "no-tables": ([], "at least one, got none"),
-        "one-name-twice": ([TABLES[0], TABLES[0]], "unique names, got 2 named 'items'"),
+        "no-tables": ([], ["at least one", "got none"]),
+        "one-name-twice": ([TABLES[0], TABLES[0]], ["unique names", "got 2 named 'items'"]),
         "one-output-twice": (
             [table(name, 2, 4, [f], SUM) for name, f in zip("abc", ("f", "f", "f@a"), strict=True)],
-            "outputs of unique names, got 2 named 'f@a'",
+            ["outputs of unique names", "got 2 named 'f@a'"],
         ),
     },
 )
-def test_tables_that_cannot_stand_together_are_refused(cls, tables, message):
-    with pytest.raises(InputError, match=message):
+def test_tables_that_cannot_stand_together_are_refused(cls, tables, parts):
+    with refused(InputError, *parts):
         cls(tables)

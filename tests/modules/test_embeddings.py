@@ -9,7 +9,7 @@ from torch.testing import assert_close
 from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
 from embershard.modules import EmbeddingCollection, EmbeddingConfig, FusedEmbeddingCollection
-from tests.cases import cases
+from tests.cases import cases, refused
 
 KINDS = [
     pytest.param((EmbeddingCollection, "cpu"), id="plain"),
@@ -168,7 +168,7 @@ def test_optimizer_state_comes_back():
 
 
 def test_a_fused_collection_stays_where_it_was_built():
-    with pytest.raises(InputError, match=r"fused table 'items': expected to stay torch\.float32"):
+    with refused(InputError, "fused table 'items'"):
         FusedEmbeddingCollection(TABLES).half()
 
 
@@ -176,16 +176,16 @@ def test_a_fused_collection_stays_where_it_was_built():
 @cases(
     ("tables", "said"),
     {
-        "none": ([], "expected at least one, got none"),
-        "twice": ([TABLES[0], TABLES[0]], "unique names, got 2 named 'items'"),
+        "none": ([], "got none"),
+        "twice": ([TABLES[0], TABLES[0]], "got 2 named 'items'"),
         "two-widths": (
             [TABLES[0], table("wide", 4, ["user"], dim=8)],
-            r"one embedding_dim for all of them, got {'items': 4, 'wide': 8}",
+            "{'items': 4, 'wide': 8}",
         ),
     },
 )
 def test_tables_that_cannot_stand_together_are_refused(cls, tables, said):
-    with pytest.raises(InputError, match=said):
+    with refused(InputError, said):
         cls(tables)
 
 
@@ -195,14 +195,14 @@ def test_tables_that_cannot_stand_together_are_refused(cls, tables, said):
     {
         "row-past-the-table": (
             {**LISTS, "history": [[7], []]},
-            r"feature 'history', table 'items': row 7 at value 0 is not in 0\.\.6",
+            "feature 'history', table 'items': row 7 at value 0 is not in 0..6",
         ),
         "feature-left-out": (
             {"user": [[1]], "item": [[1]]},
-            r"feature 'history' of table 'items': expected it in the input",
+            "feature 'history' of table 'items'",
         ),
     },
 )
 def test_ids_that_cannot_be_looked_up_are_refused(cls, lists, said):
-    with pytest.raises(InputError, match=said):
+    with refused(InputError, said):
         cls(TABLES)(jagged(lists))

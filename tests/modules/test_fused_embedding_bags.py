@@ -14,7 +14,7 @@ from embershard.modules import (
     FusedEmbeddingBagCollection,
     PoolingType,
 )
-from tests.cases import cases
+from tests.cases import cases, refused
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.needs_gpu)]
 MEAN, SUM = PoolingType.MEAN, PoolingType.SUM
@@ -231,39 +231,39 @@ def test_learning_rate_can_change():
 
 
 @cases(
-    ("state", "message"),
+    ("state", "parts"),
     {
         "key-missing": (
             {"embedding_bags.items.momentum1": torch.zeros(7)},
-            r"expected \['embedding_bags.items.momentum1', 'embedding_bags.users.momentum1'\]",
+            ["'embedding_bags.items.momentum1'", "'embedding_bags.users.momentum1'"],
         ),
         "other-shape": (
             {
                 "embedding_bags.items.momentum1": torch.ones(7),
                 "embedding_bags.users.momentum1": torch.ones(5),
             },
-            r"users.momentum1: expected shape \(4,\), got \(5,\)",
+            ["users.momentum1", "got (5,)"],
         ),
     },
 )
-def test_state_of_other_tables_is_refused_and_changes_nothing(state, message):
+def test_state_of_other_tables_is_refused_and_changes_nothing(state, parts):
     fused = FusedEmbeddingBagCollection(TABLES)
 
-    with pytest.raises(InputError, match=message):
+    with refused(InputError, *parts):
         fused.load_optimizer_state(state)
 
     assert all(not momentum.any() for momentum in fused.optimizer_state().values())
 
 
 @cases(
-    ("settings", "message"),
+    ("settings", "parts"),
     {
-        "adam": ({"optimizer": "adam"}, r"ema_rowwise_adagrad on cpu; got 'adam'"),
-        "negative-step": ({"learning_rate": -1.0}, "learning_rate: .*got -1"),
-        "meta": ({"device": "meta"}, "expected cpu or cuda, got meta"),
-        "gpu": ({"device": "gpu"}, "device: expected cpu or cuda, got 'gpu'"),
+        "adam": ({"optimizer": "adam"}, ["ema_rowwise_adagrad on cpu"]),
+        "negative-step": ({"learning_rate": -1.0}, ["learning_rate:", "got -1"]),
+        "meta": ({"device": "meta"}, ["got meta"]),
+        "gpu": ({"device": "gpu"}, ["device", "got 'gpu'"]),
     },
 )
-def test_settings_that_cannot_be_used_are_refused(settings, message):
-    with pytest.raises(InputError, match=message):
+def test_settings_that_cannot_be_used_are_refused(settings, parts):
+    with refused(InputError, *parts):
         FusedEmbeddingBagCollection(TABLES, **settings)

@@ -3,7 +3,6 @@
 import copy
 import pickle
 
-import pytest
 import torch
 from torch.testing import assert_close
 
@@ -14,7 +13,7 @@ from embershard.modules import (
     EmbeddingBagConfig,
     FusedEmbeddingBagCollection,
 )
-from tests.cases import cases
+from tests.cases import cases, refused
 
 TABLES = [
     EmbeddingBagConfig(name="items", num_embeddings=7, embedding_dim=4, feature_names=["item"]),
@@ -74,15 +73,15 @@ def test_a_copy_draws_no_random_numbers():
 
 
 @cases(
-    ("move", "message"),
+    ("move", "parts"),
     {
-        "half": (lambda m: m.half(), "'items': .*torch.float32 on cpu, got .*float16"),
-        "meta": (lambda m: m.to("meta"), r"got moved to torch.float32 on meta"),
-        "inside-another": (lambda m: torch.nn.Sequential(m).double(), "float64"),
+        "half": (lambda m: m.half(), ["'items':", "torch.float32 on cpu", "float16"]),
+        "meta": (lambda m: m.to("meta"), ["got moved to torch.float32 on meta"]),
+        "inside-another": (lambda m: torch.nn.Sequential(m).double(), ["float64"]),
     },
 )
-def test_moving_or_casting_is_refused(move, message):
-    with pytest.raises(InputError, match=message):
+def test_moving_or_casting_is_refused(move, parts):
+    with refused(InputError, *parts):
         move(FusedEmbeddingBagCollection(TABLES))
 
 
@@ -100,5 +99,5 @@ def test_moving_to_where_it_lies_keeps_it_training():
 def test_assigning_a_state_dict_is_refused():
     plain, fused = twins()
 
-    with pytest.raises(InputError, match=r"items\.weight: .*got assign=True"):
+    with refused(InputError, "items.weight:", "got assign=True"):
         fused.load_state_dict(plain.state_dict(), assign=True)

@@ -1,12 +1,11 @@
 """MLP: against layers by hand, which layers are activated, and what is refused."""
 
-import pytest
 import torch
 from torch.testing import assert_close
 
 from embershard.errors import InputError
 from embershard.modules import MLP
-from tests.cases import cases
+from tests.cases import cases, refused
 
 
 def by_hand(mlp, x, activations):
@@ -58,7 +57,7 @@ def test_the_input_width_has_torchrecs_name_too():
     {"both": ({"in_features": 4, "in_size": 4}, "both"), "neither": ({}, "neither")},
 )
 def test_two_input_widths_or_none_are_refused(sizes, got):
-    with pytest.raises(InputError, match=f"in_features or its other name in_size, got {got}$"):
+    with refused(InputError, f"got {got}"):
         MLP(layer_sizes=[3], **sizes)
 
 
@@ -76,16 +75,16 @@ def test_without_bias_there_is_none():
 
 
 @cases(
-    ("settings", "message"),
+    ("settings", "parts"),
     {
-        "none": ({"layer_sizes": []}, r"at least one of layer_sizes.*got 4 and \[\]"),
-        "width-0": ({"layer_sizes": [3, 0]}, r"at least 1; got 4 and \[3, 0\]"),
+        "none": ({"layer_sizes": []}, ["at least one of layer_sizes", "got 4 and []"]),
+        "width-0": ({"layer_sizes": [3, 0]}, ["at least 1"]),
         "unknown-activation": (
             {"layer_sizes": [3], "activation": "gelu"},
-            "one of relu, sigmoid, tanh, a function or a module; got 'gelu'",
+            ["one of relu, sigmoid, tanh, a function or a module"],
         ),
     },
 )
-def test_layers_that_cannot_be_built_are_refused(settings, message):
-    with pytest.raises(InputError, match=message):
+def test_layers_that_cannot_be_built_are_refused(settings, parts):
+    with refused(InputError, *parts):
         MLP(4, **settings)

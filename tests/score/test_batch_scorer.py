@@ -9,6 +9,7 @@ import pytest
 from embershard.errors import DataError, InputError
 from embershard.score import BatchScorer
 from embershard.serving import LocalPredictor
+from tests.cases import refused
 from tests.score.conftest import ROWS, rows
 
 
@@ -76,25 +77,22 @@ def test_columns_and_outputs_may_be_named(package: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "said"),
+    ("table", "parts"),
     [
-        (rows().drop_columns(["item"]), "expected one column 'item'"),
-        (rows(item=["a"] * ROWS, price=["b"] * ROWS), "column 'price': expected numbers"),
-        (rows(item=[70, 71] + [0] * (ROWS - 2)), r"row 0: .*id 70 .*and 1 more rows"),
-        (
-            rows(hour=[None] + [0.5] * (ROWS - 1)),
-            "column 'hour': row 0: expected a number, got null",
-        ),
-        (rows().slice(0, 0), "expected at least one"),
+        (rows().drop_columns(["item"]), ["'item'"]),
+        (rows(item=["a"] * ROWS, price=["b"] * ROWS), ["column 'price'"]),
+        (rows(item=[70, 71] + [0] * (ROWS - 2)), ["row 0", "id 70", "1 more row"]),
+        (rows(hour=[None] + [0.5] * (ROWS - 1)), ["column 'hour': row 0", "null"]),
+        (rows().slice(0, 0), ["none"]),
     ],
 )
-def test_refuses_rows(scorer: BatchScorer, table: pa.Table, said: str) -> None:
-    with pytest.raises(DataError, match=said):
+def test_refuses_rows(scorer: BatchScorer, table: pa.Table, parts: list[str]) -> None:
+    with refused(DataError, *parts):
         scorer(table)
 
 
 def test_refuses_unknown_inputs_and_outputs(package: Path) -> None:
-    with pytest.raises(InputError, match="columns: expected inputs of"):
+    with refused(InputError, "columns"):
         BatchScorer(package, columns={"itme": "x"})
-    with pytest.raises(InputError, match="outputs: expected some of"):
+    with refused(InputError, "outputs"):
         BatchScorer(package, outputs=["scores"])

@@ -10,6 +10,7 @@ from embershard.data.parquet_files import SourceFile
 from embershard.errors import DataError, InputError
 from embershard.score import BatchScorer, score_files
 from embershard.score.targets import target_paths
+from tests.cases import refused
 from tests.score.conftest import rows
 
 
@@ -95,7 +96,7 @@ def test_no_source_is_replaced_by_scores(
     (tmp_path / "link").symlink_to(tmp_path / "data")
     monkeypatch.chdir(tmp_path)
 
-    with pytest.raises(InputError, match=r"--out: .* would replace .*/data/a.parquet"):
+    with refused(InputError, "--out:", "would replace", "/data/a.parquet"):
         score_files(scorer, [source.format(tmp_path)], Path(out), overwrite=True)
     assert files_below(tmp_path) == ["a.parquet", "data/a.parquet"]
 
@@ -104,7 +105,7 @@ def test_two_sources_never_share_a_file_of_scores(scorer: BatchScorer, tmp_path:
     files = [tmp_path / "_bad" / "a.parquet", tmp_path / "a.parquet"]
     write_rows(*files)
 
-    with pytest.raises(InputError, match="--data: expected files with different paths"):
+    with refused(InputError, "--data"):
         score_files(scorer, [str(file) for file in files], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -123,5 +124,5 @@ def test_a_run_leaves_out_the_scores_of_the_run_before(
 
     assert (again.files, again.skipped) == (0, 2)
     assert files_below(tmp_path) == expected
-    with pytest.raises(DataError, match=r"--data: .*, found only scores in --out"):
+    with refused(DataError, "--data:", "found only scores in --out"):
         score_files(scorer, [str(out)], out)

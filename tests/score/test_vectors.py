@@ -14,6 +14,7 @@ from embershard.errors import DataError, InputError
 from embershard.jagged import KeyedJaggedTensor
 from embershard.score import BatchScorer
 from embershard.score.vectors import write_vectors
+from tests.cases import refused
 from tests.score.conftest import ITEMS, SCHEMA, Ranker, rows
 
 
@@ -73,7 +74,7 @@ def test_vectors_start_anew_after_a_kill(scorer: BatchScorer, data: Path, tmp_pa
 
 
 def test_vectors_need_an_output_that_is_one(package: Path, data: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="expected a vector, got 'score'"):
+    with refused(InputError, "got 'score'"):
         write_vectors(BatchScorer(package, outputs=["score"]), [str(data)], tmp_path, key="item")
 
 
@@ -85,7 +86,7 @@ def test_ids_of_items_are_no_keys_of_vectors_of_users(data: Path, tmp_path: Path
         "--key: expected a column of request scope for output 'user', which has one value a "
         "request, got 'item' of input 'item'"
     )
-    with pytest.raises(InputError, match=f"^{said}"):
+    with refused(InputError, said):
         write_vectors(users, [str(data)], tmp_path / "out", key="item")
     assert not (tmp_path / "out").exists()
     write_vectors(users, [str(data)], tmp_path / "users", key="user")
@@ -141,21 +142,21 @@ def test_ids_are_a_plain_array_of_numpy(
 
 
 @pytest.mark.parametrize(
-    ("keys", "problem"),
+    ("keys", "parts"),
     [
-        ([[1, 2, 3, None]], "0.parquet: row group 1: column 'sku': row 3: expected an id .* null"),
-        ([[1, 2], ["a", "b"]], "--key: expected one type .* got both integers and strings"),
-        ([[0.5, 1.5]], "column 'sku': expected integers or strings .--key., got double"),
+        ([[1, 2, 3, None]], ["0.parquet: row group 1: column 'sku': row 3", "null"]),
+        ([[1, 2], ["a", "b"]], ["--key", "got both integers and strings"]),
+        ([[0.5, 1.5]], ["column 'sku'", "got double"]),
     ],
 )
 def test_keys_that_are_no_ids_are_refused(
-    keys: list[list[Any]], problem: str, scorer: BatchScorer, tmp_path: Path
+    keys: list[list[Any]], parts: str, scorer: BatchScorer, tmp_path: Path
 ) -> None:
     for number, values in enumerate(keys):
         table = item_rows(values, [1] * len(values))
         pq.write_table(table, tmp_path / f"{number}.parquet", row_group_size=2)
 
-    with pytest.raises(DataError, match=problem):
+    with refused(DataError, *parts):
         write_vectors(scorer, [str(tmp_path)], tmp_path / "out", key="sku")
     assert not (tmp_path / "out").exists()
 
@@ -163,7 +164,7 @@ def test_keys_that_are_no_ids_are_refused(
 def test_rows_without_a_vector_are_counted(scorer: BatchScorer, tmp_path: Path) -> None:
     pq.write_table(item_rows([1, 2, 3], [99, 2, 98]), tmp_path / "a.parquet")
 
-    with pytest.raises(DataError, match=r"2 rows have no vector; the first: .*: row 0: "):
+    with refused(DataError, "2 rows have no vector; the first:", ": row 0:"):
         write_vectors(scorer, [str(tmp_path)], tmp_path / "out", key="sku")
 
 
@@ -187,5 +188,5 @@ def test_vectors_leave_their_own_sources_alone(scorer: BatchScorer, tmp_path: Pa
     source = tmp_path / "q" / "vectors.parquet"
     source.parent.mkdir()
     pq.write_table(item_rows([1], [1]), source)
-    with pytest.raises(InputError, match=r"would replace .*/vectors.parquet"):
+    with refused(InputError, "would replace", "/vectors.parquet"):
         write_vectors(scorer, [str(source)], source.parent, key="sku", overwrite=True)

@@ -48,7 +48,8 @@ def case_of(way, world_size):
 EVERY = [
     pytest.param(*item, id="-".join(map(str, item)))
     for item in (
-        *((way, kind, "fused", 2) for way in WAYS for kind in KINDS if way != "sequences"),
+        *(("weighted", kind, "fused", 2) for kind in KINDS),
+        *((way, kind, "fused", 2) for way in ("sum", "mean") for kind in ("grid_shard", "mixed")),
         # Not data_parallel and mixed: torch's backward of replicas makes tensors in C++.
         *(("sequences", kind, "fused", 2) for kind in KINDS[1:-1]),
         ("sum", "row_wise", "fused", 1),

@@ -62,10 +62,16 @@ def _positions(lengths):
     return torch.tensor([at for length in lengths.tolist() for at in range(length)]).long()
 
 
-@pytest.mark.parametrize("is_dict", [False, True], ids=["collection", "module-a-feature"])
-@pytest.mark.parametrize("world_size", [1, 2, 4])
-@pytest.mark.parametrize("kind", KINDS)
-def test_five_steps_with_position_weights_equal_unsharded_training(
+@pytest.mark.parametrize(
+    ("kind", "world_size", "is_dict"),
+    # A module for each feature in turn with one for all.
+    [
+        (kind, world_size, (row + column) % 2 == 1)
+        for row, kind in enumerate(KINDS)
+        for column, world_size in enumerate((1, 2, 4))
+    ],
+)
+def test_training_with_position_weights_equals_unsharded_training(
     workers, kind, world_size, is_dict
 ):
     case = case_of(world_size)

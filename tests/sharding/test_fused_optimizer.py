@@ -23,7 +23,7 @@ from embershard.sharding import (
 )
 from tests.sharding.cases import collection_of, features_of, plan_of, sharded
 from tests.sharding.reference import LEARNING_RATE, loss_of, make_case, run_reference
-from tests.sharding.test_embeddingbag import POOLINGS, SIZES, check_close
+from tests.sharding.test_embeddingbag import SIZES, check_close
 
 EMA = {"ema_interval": 2, "ema_start": 3, "ema_coefficient": 0.25}
 
@@ -47,8 +47,10 @@ def train_ema(env, case, plan):
     return train(env, case, sharded(env, case, plan, settings | EMA))
 
 
-@pytest.mark.parametrize(("pooling", "is_weighted"), POOLINGS)
-@pytest.mark.parametrize("world_size", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("world_size", "pooling", "is_weighted"),
+    [(1, "SUM", False), (2, "MEAN", False), (2, "SUM", True), (4, "MEAN", True)],
+)
 def test_ema_row_wise_adagrad_equals_unsharded_training(workers, pooling, is_weighted, world_size):
     case = make_case(
         world_size,
@@ -81,8 +83,15 @@ def train_clipped(env, case, plan, bound):
     return train(env, case, sharded(env, case, plan, settings))
 
 
-@pytest.mark.parametrize(("pooling", "is_weighted"), POOLINGS)
-@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
+@pytest.mark.parametrize(
+    ("pooling", "is_weighted", "optimizer"),
+    [
+        ("SUM", False, "sgd"),
+        ("SUM", True, "adagrad"),
+        ("MEAN", False, "adagrad"),
+        ("MEAN", True, "sgd"),
+    ],
+)
 def test_gradients_of_pooled_vectors_are_clipped_alike_under_every_plan(
     workers, pooling, is_weighted, optimizer
 ):

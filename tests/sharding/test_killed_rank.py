@@ -1,6 +1,5 @@
 """A rank that is killed or hangs in mid-step ends the others with an error that names it."""
 
-import multiprocessing
 import os
 import re
 import signal
@@ -12,6 +11,7 @@ import pytest
 from embershard.sharding import construct_module_sharding_plan, row_wise
 from tests.sharding.cases import collection_of, features_of, model_parallel
 from tests.sharding.reference import make_case
+from tests.sharding.workers import forking
 
 RANKS, KILLED = 3, 1
 COLLECTIVE_SECONDS, HANG_SECONDS, DEADLINE_SECONDS = 30, 15, 90
@@ -20,7 +20,7 @@ CASE = make_case(RANKS, sizes=[4, 2, 3], steps=3)
 
 @pytest.mark.parametrize("moment", ["forward", "backward", "hangs"])
 def test_a_lost_rank_ends_the_others_with_an_error(tmp_path, moment):
-    context = multiprocessing.get_context("spawn")
+    context = forking()
     processes = [
         context.Process(target=train_and_kill, args=(rank, str(tmp_path), moment), daemon=True)
         for rank in range(RANKS)

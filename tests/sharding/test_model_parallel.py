@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
 from embershard.sharding import row_wise, table_wise
 from tests.cases import cases
@@ -132,11 +133,15 @@ def test_ranks_exchange_together_what_all_of_them_observed(workers, arguments, e
     assert results == [expected, expected]
 
 
+def refusal_of_arguments(env, case, plans, arguments):
+    with pytest.raises(InputError) as raised:
+        exchanges_of_arguments(env, case, plans, arguments)
+    return str(raised.value)
+
+
 def test_an_argument_that_is_not_given_again_is_one_message_on_all(workers):
-    with pytest.raises(
-        AssertionError, match="rank 0: features: expected a KeyedJaggedTensor, got NoneType"
-    ):
-        workers.run(2, exchanges_of_arguments, CASE, PLANS, others_in_the_first_step)
+    results = workers.run(2, refusal_of_arguments, CASE, PLANS, others_in_the_first_step)
+    assert results == ["rank 0: features: expected a KeyedJaggedTensor, got NoneType"] * 2
 
 
 @pytest.mark.parametrize("bad_step", range(3))

@@ -1,14 +1,9 @@
-"""What each rank of two simulated hosts runs: two torchrun agents, two ranks each.
+"""What each of four ranks runs as if two of them were on another host; see workers.py."""
 
-python -m torch.distributed.run ... tests/sharding/two_hosts.py FOLDER
-"""
-
-import os
-import sys
 from contextlib import contextmanager
 from datetime import timedelta
 
-import torch
+import pytest
 import torch.distributed as dist
 
 from embershard.sharding import ShardingEnv
@@ -19,12 +14,13 @@ from tests.sharding.test_embeddingbag import plan_of
 RANKS, LOCAL = 4, 2
 SIZES = [5, 3, 0, 4]
 KINDS = ["table_row_wise", "grid_shard", "row_wise", "mixed"]
+POOLINGS = [(pooling, is_weighted) for pooling in ("SUM", "MEAN") for is_weighted in (False, True)]
 SETTINGS = [
-    (pooling, is_weighted, optimizer)
-    for pooling in ("SUM", "MEAN")
-    for is_weighted in (False, True)
-    for optimizer in ("sgd", "rowwise_adagrad", "adagrad")
+    (kind, *POOLINGS[(place + shift) % 4], optimizer)
+    for place, kind in enumerate(KINDS)
+    for shift, optimizer in enumerate(("sgd", "rowwise_adagrad", "adagrad"))
 ]
+"""Each kind with each optimizer, and with three of the four poolings."""
 COLLECTIVE_SECONDS = 60
 
 
@@ -64,27 +60,24 @@ def counted_bytes(env):
         dist.all_to_all_single = original
 
 
-def main(folder):
-    torch.set_num_threads(1)
+def results_of_hosts(env):
+    """Sizes of the hosts, what training gave in each setting, and bytes between the hosts."""
     timeout = timedelta(seconds=COLLECTIVE_SECONDS)
-    dist.init_process_group("gloo", timeout=timeout)
-    hosts = ShardingEnv.from_process_group(dist.group.WORLD, timeout=timeout)
-    flat = ShardingEnv.from_process_group(dist.group.WORLD, timeout=timeout, local_size=RANKS)
+    group = env.process_group
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOCAL_WORLD_SIZE", str(LOCAL))  # As torchrun sets it.
+        hosts = ShardingEnv.from_process_group(group, timeout=timeout)
+    flat = ShardingEnv.from_process_group(group, timeout=timeout, local_size=RANKS)
     results = {"local_sizes": (hosts.local_size, flat.local_size)}
-    for kind in KINDS:
-        for setting in SETTINGS:
-            case = case_of(*setting)
-            results[kind, setting] = train(hosts, case, plan_of(case, kind, RANKS))
+    for setting in SETTINGS:
+        kind, *way = setting
+        case = case_of(*way)
+        results[setting] = train(hosts, case, plan_of(case, kind, RANKS))
     case = make_case(RANKS, sizes=[4] * RANKS, steps=1)
-    for name, env, kind in (
+    for name, ranks, kind in (
         ("reduced", hosts, "table_row_wise"),
         ("unreduced", flat, "table_row_wise"),
         ("flat row_wise", flat, "row_wise"),
     ):
-        results[name] = cross_host_bytes(env, case, kind)
-    torch.save(results, os.path.join(folder, f"{hosts.rank}.pt"))
-    dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
+        results[name] = cross_host_bytes(ranks, case, kind)
+    return results

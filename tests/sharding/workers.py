@@ -13,6 +13,14 @@ COLLECTIVE_SECONDS = 30
 RANKS = 4
 
 
+def forking():
+    """Starts processes by a fork of one that has imported torch, which takes seconds, and runs no
+    thread."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch", "embershard.sharding", "tests.sharding.cases"])
+    return context
+
+
 class Workers:
     """Starts its processes when first asked to run a case."""
 
@@ -67,7 +75,7 @@ class Workers:
             return
         self._launches += 1
         store = self._folder / f"store.{self._launches}"
-        context = multiprocessing.get_context("spawn")
+        context = forking()
         for rank in range(RANKS):
             own, theirs = context.Pipe()
             process = context.Process(target=_work, args=(rank, str(store), theirs), daemon=True)

@@ -12,6 +12,7 @@ from embershard.export import export_checkpoint
 from embershard.package import Hash, Package, Schema
 from embershard.sharding.held_tables import read_access_counts
 from embershard.training import TrainingStopped, train
+from tests.cases import refused
 from tests.training.runs import config, dataset
 
 
@@ -73,5 +74,5 @@ def test_an_export_by_counts_leaves_tables_of_hashed_ids_whole(tmp_path):
 
 def test_an_export_by_counts_of_hashed_ids_alone_is_refused(tmp_path):
     result = train(run_of(tmp_path / "run"), hashed({"user", "history", "item"}))
-    with pytest.raises(ExportError, match="expected a table without hashed ids to prune, got none"):
+    with refused(ExportError, "hashed ids"):
         export_checkpoint(result.checkpoint, tmp_path / "ranker/1", min_accesses=2)

@@ -24,7 +24,7 @@ from embershard.training import (
 )
 from embershard.training.checkpoint import Contents, write_checkpoint, write_state
 from embershard.training.initial_model import model_arguments
-from tests.cases import cases
+from tests.cases import cases, refused
 from tests.training.runs import config, dataset
 
 DATA = dataset(examples=200)
@@ -147,17 +147,13 @@ def test_the_highest_step_of_a_folder_is_taken(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("nowhere", "nowhere: expected a checkpoint, but nothing is there$"),
-        ("empty", r"empty: expected a checkpoint \(checkpoint.json\), found none$"),
-        ("state", "found none; this folder was written by save_state: pass --model FACTORY$"),
-    ],
+    ("name", "said"),
+    [("nowhere", "nothing"), ("empty", "checkpoint.json"), ("state", "--model")],
 )
-def test_a_folder_without_a_checkpoint_is_refused(name, message, tmp_path):
+def test_a_folder_without_a_checkpoint_is_refused(name, said, tmp_path):
     (tmp_path / "empty").mkdir()
     save_state(torch.nn.Linear(1, 1), tmp_path / "state")
-    with pytest.raises(DataError, match=message):
+    with refused(DataError, tmp_path / name, said):
         load_checkpoint(tmp_path / name)
 
 
@@ -202,77 +198,61 @@ def set_rows(document):
 
 
 @cases(
-    ("damage", "message"),
+    ("damage", "parts"),
     {
-        "json": (truncate("checkpoint.json"), r"checkpoint.json: json: expected"),
-        "key": (edit(lambda d: d.pop("metrics")), "checkpoint.json: metrics: missing key"),
-        "new": (edit(lambda d: d.update(extra=1)), "checkpoint.json: extra: unexpected key"),
+        "json": (truncate("checkpoint.json"), ["checkpoint.json: json"]),
+        "key": (edit(lambda d: d.pop("metrics")), ["checkpoint.json: metrics"]),
+        "new": (edit(lambda d: d.update(extra=1)), ["checkpoint.json: extra"]),
         "version": (
             edit(lambda d: d.update(format_version=9)),
-            "checkpoint.json: format_version: expected at most 0, got 9",
+            ["checkpoint.json: format_version", "got 9"],
         ),
         "model": (
             edit(lambda d: d["model"].update(name="dlrn")),
-            "checkpoint.json: model: expected one of dlrm, .*, dmt; got 'dlrn'",
+            ["checkpoint.json: model", "'dlrn'"],
         ),
         "arguments": (
             edit(lambda d: d["model"].update(arguments=[])),
-            "checkpoint.json: model.arguments: expected an object",
+            ["checkpoint.json: model.arguments"],
         ),
         "no-tables": (
             edit(lambda d: d["model"]["arguments"].pop("tables")),
-            "checkpoint.json: model 'dlrm': argument 'tables'",
+            ["checkpoint.json: model 'dlrm'", "'tables'"],
         ),
         "arguments-null": (
             edit(lambda d: d["model"].update(arguments=None)),
-            "checkpoint.json: model.arguments: expected an object, got None",
+            ["checkpoint.json: model.arguments", "None"],
         ),
         "layer-too-large": (
             edit(lambda d: d["model"]["arguments"]["dense_arch_layer_sizes"].insert(0, 1 << 62)),
-            "checkpoint.json: .*verflow",
+            ["checkpoint.json: ", "verflow"],
         ),
-        "rows": (edit(set_rows), r"state: .*weight: expected shape \(5, 4\), got \(60, 4\)"),
-        "schema": (edit(lambda d: d["schema"].pop("dense")), "checkpoint.json: schema: dense"),
-        "samples": (truncate("samples.safetensors"), "samples.safetensors: "),
+        "rows": (edit(set_rows), ["state: ", "weight", "(5, 4)", "(60, 4)"]),
+        "schema": (edit(lambda d: d["schema"].pop("dense")), ["checkpoint.json: schema: dense"]),
+        "samples": (truncate("samples.safetensors"), ["samples.safetensors: "]),
         "no-samples": (
             lambda p: (p / "samples.safetensors").unlink(),
-            "samples.safetensors: expected a file of the checkpoint, found none$",
+            ["samples.safetensors: ", "found none"],
         ),
-        "metadata": (
-            truncate("state/.metadata"),
-            "state/.metadata: expected the metadata of a state, got a damaged file: ",
-        ),
-        "no-state": (
-            lambda p: (p / "state/.metadata").unlink(),
-            "state: expected a folder of save_state, found none$",
-        ),
-        "weights": (
-            truncate("state/*.distcp"),
-            "state: cannot read the model's weights: __0_0.distcp: File is not a zip file$",
-        ),
-        "weights-bit-flipped": (
-            flip_bit_of_weights,
-            r"state: .*__0_0.distcp: bytes that do not have their checksum",
-        ),
+        "metadata": (truncate("state/.metadata"), ["state/.metadata: "]),
+        "no-state": (lambda p: (p / "state/.metadata").unlink(), ["state: ", "found none"]),
+        "weights": (truncate("state/*.distcp"), ["state: ", "__0_0.distcp"]),
+        "weights-bit-flipped": (flip_bit_of_weights, ["state: ", "__0_0.distcp", "checksum"]),
         "weights-empty": (
             lambda p: next(p.glob("state/*.distcp")).write_bytes(b""),
-            "state: cannot read the model's weights: __0_0.distcp: File is not a zip file$",
+            ["state: ", "__0_0.distcp"],
         ),
         "no-weights": (
             lambda p: next(p.glob("state/*.distcp")).unlink(),
-            "state: cannot read the model's weights: __0_0.distcp: expected a file of the "
-            "checkpoint, found none$",
+            ["state: ", "__0_0.distcp", "found none"],
         ),
-        "no-folder": (
-            lambda p: shutil.rmtree(p / "state"),
-            "state: expected a folder of save_state, found none$",
-        ),
+        "no-folder": (lambda p: shutil.rmtree(p / "state"), ["state: ", "found none"]),
     },
 )
-def test_a_damaged_checkpoint_is_refused_with_its_file(damage, message, saved):
+def test_a_damaged_checkpoint_is_refused_with_its_file(damage, parts, saved):
     path, _ = saved
     damage(path)
-    with pytest.raises(DataError, match=message):
+    with refused(DataError, *parts):
         load_checkpoint(path)
 
 
@@ -307,9 +287,7 @@ def test_a_schema_with_vocabularies_comes_back(saved, tmp_path):
     assert load_checkpoint(tmp_path / "8").schema == schema
 
     shutil.rmtree(tmp_path / "8" / "ids")
-    with pytest.raises(
-        DataError, match=r"/8/ids/\S+: expected a file of the checkpoint, found none$"
-    ):
+    with refused(DataError, "/8/ids/", "found none"):
         load_checkpoint(tmp_path / "8")
 
 

@@ -4,7 +4,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
 
 from embershard.errors import ConfigError, InputError
 from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
@@ -13,7 +12,7 @@ from embershard.training.config import ShardingConfig
 from embershard.training.dry_run_report import rank_memory
 from embershard.training.placement import plan_of
 from embershard.training.setup import set_up
-from tests.cases import cases
+from tests.cases import cases, refused
 from tests.training.runs import config, dataset, saving
 
 DATA = dataset(examples=500)
@@ -38,10 +37,10 @@ def test_a_run_that_would_resume_says_behind_which_step(tmp_path):
     assert dry_run(settings, DATA, resume=True).step == 10
     assert "resumes after step 10" in dry_run(settings, DATA, resume=True).to_text()
     assert dry_run(settings, DATA, overwrite=True).step == 0
-    with pytest.raises(ConfigError, match="holds checkpoints of an earlier run"):
+    with refused(ConfigError, "earlier run"):
         dry_run(settings, DATA)
     other = settings.model_copy(update={"training": config("x", batch_size=32).training})
-    with pytest.raises(ConfigError, match=r"of a run with training.batch_size = 32, got 64"):
+    with refused(ConfigError, "training.batch_size = 32, got 64"):
         dry_run(other, DATA, resume=True)
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -51,38 +50,35 @@ def without_likes(data):
 
 
 @cases(
-    ("settings", "data", "message"),
+    ("settings", "data", "place"),
     {
         "id-dropout": ({"id_dropout": {"nobody": 0.5}}, DATA, "'training.id_dropout.nobody'"),
-        "labels": ({}, without_likes(DATA), "the test split, got 50 examples of mean 0.0"),
+        "labels": ({}, without_likes(DATA), "the test split"),
     },
 )
-def test_refuses_what_a_run_refuses(settings, data, message, tmp_path):
+def test_refuses_what_a_run_refuses(settings, data, place, tmp_path):
     for run in (dry_run, train):
-        with pytest.raises(InputError, match=message):
+        with refused(InputError, place):
             run(config(tmp_path / run.__name__, **settings), data)
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match=f"a folder that can be written, got {tmp_path}/file"):
+    with refused(ConfigError, tmp_path / "file"):
         dry_run(config(tmp_path / "file/run"), DATA)
 
 
 @cases(
-    ("sharding", "message"),
+    ("sharding", "key"),
     {
-        "machine": ({"plan": "auto", "machine": "nope.json"}, "expected a calibration, got No"),
-        "machine-without-auto": ({"machine": "nope.json"}, "expected none without plan = 'auto'"),
-        "pattern": (
-            {"tables": {"usr": "row_wise", "*": "table_wise"}},
-            "'sharding.tables.usr': expected a pattern that fits a table",
-        ),
+        "machine": ({"plan": "auto", "machine": "nope.json"}, "machine"),
+        "machine-without-auto": ({"machine": "nope.json"}, "machine"),
+        "pattern": ({"tables": {"usr": "row_wise", "*": "table_wise"}}, "tables.usr"),
     },
 )
-def test_one_process_refuses_a_sharding_section_that_ranks_would(tmp_path, sharding, message):
+def test_one_process_refuses_a_sharding_section_that_ranks_would(tmp_path, sharding, key):
     settings = config(tmp_path).model_copy(update={"sharding": ShardingConfig(**sharding)})
-    with pytest.raises(ConfigError, match=message):
+    with refused(ConfigError, f"'sharding.{key}'"):
         dry_run(settings, DATA)
 
 

@@ -36,7 +36,7 @@ def trained(env, folder, data, run):
 def test_killed_ranks_resume_bit_by_bit_on_parquet(rows, workers, tmp_path):
     requests, impressions = data_of(tmp_path)
     data = requests if rows == "request" else impressions
-    run = run_of(tmp_path, data)
+    run = run_of(tmp_path, data, epochs=2)
     expected = workers.run(2, trained, tmp_path / "whole", data, run)
 
     folder = tmp_path / "killed"

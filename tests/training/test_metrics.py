@@ -17,7 +17,7 @@ from embershard.training import (
     evaluate_logits,
 )
 from embershard.training.metrics import evaluate_task, figures_of, quality
-from tests.cases import cases
+from tests.cases import cases, refused
 from tests.oracles import share_of_ordered_pairs
 
 
@@ -77,21 +77,21 @@ def test_any_scores_have_an_area(scores, labels, expected):
 
 
 @cases(
-    ("scores", "labels", "message"),
+    ("scores", "labels", "said"),
     {
-        "one-kind": ([1, 2], [1, 1], "both 0 and 1, got a mean of 1"),
-        "lengths": ([1, 2, 3], [1, 0], r"scores: expected shape \(2,\), got \(3,\)"),
-        "nan": ([1, np.nan], [1, 0], "scores: expected numbers, got NaN at 1"),
+        "one-kind": ([1, 2], [1, 1], "mean of 1"),
+        "lengths": ([1, 2, 3], [1, 0], "got (3,)"),
+        "nan": ([1, np.nan], [1, 0], "NaN at 1"),
     },
 )
-def test_scores_without_an_area_are_refused(scores, labels, message):
-    with pytest.raises(InputError, match=message):
+def test_scores_without_an_area_are_refused(scores, labels, said):
+    with refused(InputError, said):
         area_under_curve(scores, labels)
 
 
 @pytest.mark.parametrize("label", [0.0, 1.0])
 def test_labels_of_one_kind_are_refused(label):
-    with pytest.raises(InputError, match=f"both 0 and 1, got a mean of {label}"):
+    with refused(InputError, f"mean of {label}"):
         evaluate_logits(torch.zeros(3), torch.full((3,), label))
 
 

@@ -56,7 +56,7 @@ def data_of(folder, tasks=TASKS):
 
 
 def run_of(folder, data, model=DLRM, tasks=TASKS, **training):
-    settings = {"batch_size": 48, "epochs": 2, "evaluate_every_steps": 10, "threads": 1}
+    settings = {"batch_size": 48, "epochs": 1, "evaluate_every_steps": 10, "threads": 1}
     settings |= {"dense_learning_rate": 0.003, "table_learning_rate": 0.01}
     return RunConfig(
         data=data.train.config,
@@ -83,7 +83,7 @@ def test_losses_equal_those_of_impression_rows(model, tasks, tmp_path):
     run = run_of(tmp_path, data, model, tasks)
     losses, result = losses_of(tmp_path / "a", data, run)
     expected, other = losses_of(tmp_path / "b", as_impressions(data), run)
-    assert len(losses) == len(expected) == result.steps > 30
+    assert len(losses) == len(expected) == result.steps > 15
     assert losses == pytest.approx(expected, abs=1e-6)
     click, expected_click = result.test_tasks["click"], other.test_tasks["click"]
     assert click.gauc == pytest.approx(expected_click.gauc, abs=1e-3)
@@ -103,7 +103,7 @@ def test_towers_of_users_run_once_per_request(tmp_path):
             return vector
 
         patch.setattr(Tower, "forward", counted)
-        losses_of(tmp_path / "a", data, run_of(tmp_path, data, model, tasks, epochs=1))
+        losses_of(tmp_path / "a", data, run_of(tmp_path, data, model, tasks))
     users, items = (
         sum(count for keys, count in rows if keys == side)
         for side in (["user", "history"], ["item", "tags"])
@@ -123,5 +123,5 @@ def test_losses_of_two_ranks_equal_those_of_impression_rows(workers, name, tmp_p
     losses, same = workers.run(2, losses_on_ranks, tmp_path / "a", data, run, True)
     expected, _ = workers.run(2, losses_on_ranks, tmp_path / "b", data, run, False)
     assert losses == same
-    assert len(losses) == len(expected) > 30
+    assert len(losses) == len(expected) > 15
     assert losses == pytest.approx(expected, abs=1e-6)

@@ -16,7 +16,7 @@ from embershard.export import export_checkpoint
 from embershard.models import ClassConfig, DINConfig, DLRMConfig, TwoTowerConfig
 from embershard.serving import LocalPredictor
 from embershard.training import evaluate_logits, load_checkpoint, score, train
-from tests.cases import cases
+from tests.cases import cases, refused
 from tests.training.runs import INPUTS, config, dataset, interrupt_at, same, saving, weights_of
 
 DATA = dataset()
@@ -181,23 +181,20 @@ def test_two_ranks_train_like_one(workers, tmp_path):
             torch.testing.assert_close(theirs[name], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_a_streamed_split_trains_like_rows_in_memory(tmp_path):
-    data = data_of()
-    in_memory = train(run_of(tmp_path / "memory"), data)
-    trained = train(run_of(tmp_path / "streamed"), streamed(data))
-    assert same(weights_of(trained), weights_of(in_memory))
-    assert trained.test.auc == in_memory.test.auc
-    assert trained.test.gauc is None
-    assert in_memory.test.gauc is not None
+def test_a_streamed_split_trains_like_rows_in_memory(trained, tmp_path):
+    result = train(run_of(tmp_path), streamed(data_of()))
+    assert same(weights_of(result), weights_of(trained))
+    assert result.test.auc == trained.test.auc
+    assert result.test.gauc is None
+    assert trained.test.gauc is not None
 
 
-def test_row_weights_and_task_weights_are_factors_of_the_loss(tmp_path):
+def test_row_weights_and_task_weights_are_factors_of_the_loss(trained, tmp_path):
     halves = {
         name: task.model_copy(update={"weight": task.weight / 2}) for name, task in TASKS.items()
     }
-    expected = train(run_of(tmp_path / "whole"), data_of())
-    trained = train(run_of(tmp_path / "halves", halves), streamed(data_of(), weight=2.0))
-    assert same(weights_of(trained), weights_of(expected))
+    result = train(run_of(tmp_path, halves), streamed(data_of(), weight=2.0))
+    assert same(weights_of(result), weights_of(trained))
 
 
 def test_a_task_without_auc_keeps_the_weights_of_the_lowest_loss(tmp_path):
@@ -210,7 +207,7 @@ def test_a_task_without_auc_keeps_the_weights_of_the_lowest_loss(tmp_path):
         },
     )
     steps = []
-    run = run_of(tmp_path, {"value": TaskConfig(loss="mse")}, epochs=20, dense_learning_rate=0.3)
+    run = run_of(tmp_path, {"value": TaskConfig(loss="mse")}, epochs=6, dense_learning_rate=0.3)
     result = train(run, data, progress=lambda now: steps.append((now.step, now.best_auc)))
     kept = load_checkpoint(result.checkpoint)
     logits = score(kept.module, to_rows(data.valid)).double().numpy()
@@ -219,7 +216,7 @@ def test_a_task_without_auc_keeps_the_weights_of_the_lowest_loss(tmp_path):
     assert outcome < np.var(data.valid.labels)
     assert {auc for _, auc in steps} == {None}
     assert kept.metrics["valid_mse"] == result.valid_tasks["value"].mse
-    with pytest.raises(InputError, match=r"expected a task with the loss 'bce', got \['value'\]"):
+    with refused(InputError, "'bce'", "['value']"):
         _ = result.valid
 
 
@@ -231,18 +228,18 @@ def test_a_checkpoint_keeps_the_tasks_in_order(trained):
 
 
 @cases(
-    ("tasks", "columns", "message"),
+    ("tasks", "columns", "parts"),
     {
-        "too-few-columns": (TASKS, 2, "key 'tasks': expected labels of tasks .*, got 2 columns"),
+        "too-few-columns": (TASKS, 2, ["key 'tasks'", "got 2 columns"]),
         "no-such-labels": (
             {"click": TaskConfig(), "buy": TaskConfig(), "seconds": TaskConfig()},
             3,
-            "expected labels 0 and 1 of task 'seconds' in the train split, got [0-9.]+$",
+            ["task 'seconds' in the train split"],
         ),
     },
 )
-def test_labels_that_do_not_fit_the_tasks_are_refused(tasks, columns, message, tmp_path):
-    with pytest.raises(ConfigError, match=message):
+def test_labels_that_do_not_fit_the_tasks_are_refused(tasks, columns, parts, tmp_path):
+    with refused(ConfigError, *parts):
         train(run_of(tmp_path / "run", tasks), data_of(columns))
     assert not (tmp_path / "run").exists()
 
@@ -298,16 +295,17 @@ def test_other_tasks_alone_decide_which_step_is_best(tmp_path):
     assert max(areas) == result.valid_tasks["click"].auc
 
 
-@pytest.mark.parametrize("split", ["valid", "test"])
-def test_a_split_that_measures_no_task_is_refused(split, tmp_path):
-    data = with_labels(split, 0.0, column=[0, 1])
-    with pytest.raises(ConfigError, match=f"of task 'click' in the {split} split, got .* mean 0.0"):
-        train(run_of(tmp_path / "run", RARE), data)
-
-
-def test_a_task_that_nothing_trains_is_refused(tmp_path):
-    data = with_labels("train", math.nan, column=1)
-    with pytest.raises(ConfigError, match=r"of task 'buy' in the train split, got .* of mean nan"):
+@cases(
+    ("split", "value", "column", "task"),
+    {
+        "no-task-of-valid": ("valid", 0.0, [0, 1], "click"),
+        "no-task-of-test": ("test", 0.0, [0, 1], "click"),
+        "nothing-trains": ("train", math.nan, 1, "buy"),
+    },
+)
+def test_a_task_without_usable_labels_is_refused(split, value, column, task, tmp_path):
+    data = with_labels(split, value, column)
+    with refused(ConfigError, f"task '{task}' in the {split} split", f"mean {value}"):
         train(run_of(tmp_path / "run", RARE), data)
 
 
@@ -315,17 +313,14 @@ def test_a_task_that_nothing_trains_is_refused(tmp_path):
 def test_validation_weights_of_0_are_refused(tasks, tmp_path):
     data = data_of(len(tasks))
     valid = Streamed(to_rows(data.valid), weight=0.0)
-    message = (
-        "^key 'data.weight': expected weights above 0 for labels of task 'click' in the valid split"
-    )
-    with pytest.raises(ConfigError, match=message):
+    with refused(ConfigError, "key 'data.weight'", "task 'click' in the valid split"):
         train(run_of(tmp_path, tasks), replace(streamed(data, weight=1.0), valid=valid))
     assert list(tmp_path.glob("[0-9]*")) == []
 
 
 def test_two_towers_refuse_a_second_task(tmp_path):
     run = run_of(tmp_path / "run", model=TwoTowerConfig(embedding_dim=4))
-    with pytest.raises(ConfigError, match=r"key 'model': two_tower: expected one task, got "):
+    with refused(ConfigError, "key 'model': two_tower"):
         train(run, data_of())
 
 

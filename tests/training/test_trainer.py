@@ -1,7 +1,6 @@
 """A run: it learns, repeats itself, keeps the best, and looks at the test split once."""
 
 import errno
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -27,7 +26,7 @@ from embershard.training.initial_model import model_arguments
 from embershard.training.run_folder import locked_folder
 from embershard.training.scorer import Scorer
 from embershard.training.steps import set_learning_rates
-from tests.cases import cases
+from tests.cases import cases, refused
 from tests.oracles import share_of_ordered_pairs
 from tests.training.runs import config, dataset, interrupt_at, same, saving, weights_of
 
@@ -37,7 +36,7 @@ DATA = dataset()
 @pytest.mark.parametrize("name", ["a b", "-x", "é"])
 def test_a_table_name_that_export_would_refuse_is_refused_before_training(name, tmp_path):
     data = replace(DATA, tables=(replace(DATA.tables[0], name=name), *DATA.tables[1:]))
-    with pytest.raises(ConfigError, match=f"^data: table name: expected .* got '{name}'"):
+    with refused(ConfigError, "data: table name", f"got '{name}'"):
         train(config(tmp_path), data)
 
 
@@ -47,7 +46,7 @@ def test_a_model_that_does_not_fit_the_data_is_refused_before_training_with_its_
         '[data]\nname = "synthetic"\n[model]\nname = "din"\ntarget = "film"\n'
         f'[checkpoint]\nfolder = "{tmp_path}/run"\n'
     )
-    with pytest.raises(ConfigError, match=r"run.toml:3: key 'model': model din: expected one of"):
+    with refused(ConfigError, "run.toml:3: key 'model'", "din"):
         train(read_config(file), DATA)
     assert not (tmp_path / "run").exists()
 
@@ -106,29 +105,19 @@ def test_learning_rates_rise_linearly_over_the_warm_up(tmp_path, monkeypatch):
 
 
 @cases(
-    ("line", "message"),
+    ("line", "key"),
     {
-        "start-without-steps": (
-            "warmup_start = 0.5",
-            "run.toml:4: key 'training.warmup_start': expected warmup_steps with it, got none",
-        ),
-        "end-without-decay": (
-            "decay_end = 0.5",
-            "run.toml:4: key 'training.decay_end': expected decay with it, got none",
-        ),
-        "decay-after-the-run": (
-            'warmup_steps = 40\ndecay = "linear"',
-            "run.toml:4: key 'training.warmup_steps': expected a warm-up shorter than the run's "
-            "40 steps, since decay follows it; got 40",
-        ),
+        "start-without-steps": ("warmup_start = 0.5", "warmup_start"),
+        "end-without-decay": ("decay_end = 0.5", "decay_end"),
+        "decay-after-the-run": ('warmup_steps = 40\ndecay = "linear"', "warmup_steps"),
     },
 )
-def test_settings_that_would_do_nothing_are_refused_with_their_line(line, message, tmp_path):
+def test_settings_that_would_do_nothing_are_refused_with_their_line(line, key, tmp_path):
     file = tmp_path / "run.toml"
     file.write_text(
         f'[data]\nname = "synthetic"\n[training]\n{line}\n[checkpoint]\nfolder = "{tmp_path}/run"\n'
     )
-    with pytest.raises(ConfigError, match=re.escape(message)):
+    with refused(ConfigError, f"run.toml:4: key 'training.{key}'"):
         train(read_config(file), DATA)
     assert not (tmp_path / "run").exists()
 
@@ -206,26 +195,23 @@ def contents(folder):
 
 
 @cases(
-    ("sharding", "message"),
+    ("sharding", "said"),
     {
-        "missing": (
-            {"plan": "nope.json"},
-            "expected a file that ShardingPlan.save wrote, found none: nope.json",
-        ),
-        "both": ({"plan": "auto", "tables": {"*": "row_wise"}}, "expected no 'tables'"),
-        "folder": ({"plan": "/"}, r"\[Errno 21\] Is a directory: '/'"),
+        "missing": ({"plan": "nope.json"}, "nope.json"),
+        "both": ({"plan": "auto", "tables": {"*": "row_wise"}}, "'tables'"),
+        "folder": ({"plan": "/"}, "Is a directory: '/'"),
     },
 )
-def test_a_plan_that_cannot_be_used_is_refused_in_one_process_too(tmp_path, sharding, message):
+def test_a_plan_that_cannot_be_used_is_refused_in_one_process_too(tmp_path, sharding, said):
     settings = config(tmp_path).model_dump() | {"sharding": sharding}
-    with pytest.raises(ConfigError, match=rf"^key 'sharding.plan': {message}"):
+    with refused(ConfigError, "key 'sharding.plan'", said):
         train(RunConfig.model_validate(settings), DATA)
 
 
 def test_a_restart_replaces_only_checkpoints_of_its_own_job(tmp_path):
     first = train(config(tmp_path, epochs=4, evaluate_every_steps=100), DATA, job="a")
     before = contents(tmp_path)
-    with pytest.raises(ConfigError, match=r"checkpoints of an earlier run \(100\)"):
+    with refused(ConfigError, "earlier run (100)"):
         train(config(tmp_path, epochs=1, evaluate_every_steps=100), DATA, job="b")
     assert contents(tmp_path) == before
     again = train(config(tmp_path, epochs=1, evaluate_every_steps=100), DATA, job="a")
@@ -246,13 +232,12 @@ def test_a_checkpoint_that_cannot_be_published_is_deleted(tmp_path, monkeypatch)
     ("split", "examples", "got"),
     [
         ("train", 0, "none"),
-        ("valid", 1, "1 examples of mean [01].0"),
-        ("test", 1, "1 examples of mean [01].0"),
+        ("valid", 1, "1 examples of mean "),
+        ("test", 1, "1 examples of mean "),
     ],
 )
 def test_a_split_without_both_labels_is_refused_before_training(tmp_path, split, examples, got):
-    message = rf"key 'data': expected .* 0 and 1 in the {split} split, got {got}$"
-    with pytest.raises(ConfigError, match=message):
+    with refused(ConfigError, "key 'data'", f"the {split} split, got {got}"):
         train(config(tmp_path), cut(split, examples))
 
 
@@ -296,8 +281,7 @@ def test_a_run_without_validation_split_resumes(tmp_path):
 
 def test_a_folder_that_another_run_writes_to_is_refused(tmp_path):
     run = config(tmp_path, epochs=1, evaluate_every_steps=100)
-    said = rf"no other run writes to, {tmp_path} is in use"
-    with locked_folder(run), pytest.raises(ConfigError, match=said):
+    with locked_folder(run), refused(ConfigError, f"{tmp_path} is in use"):
         train(run, DATA, overwrite=True)
     assert train(run, DATA).checkpoint.parent == tmp_path
 
@@ -365,22 +349,16 @@ def test_threads_are_applied(tmp_path):
 
 
 @cases(
-    ("training", "message"),
+    ("training", "place"),
     {
-        "name": (
-            {"id_dropout": {"usr": 0.5}},
-            "key 'training.id_dropout.usr': expected one of .*'usr'",
-        ),
-        "no-unknown-ids": (
-            {"id_dropout": {"user": 0.5}},
-            "key 'training.id_dropout.user': expected an id map with oov or zero",
-        ),
+        "name": ({"id_dropout": {"usr": 0.5}}, "key 'training.id_dropout.usr'"),
+        "no-unknown-ids": ({"id_dropout": {"user": 0.5}}, "key 'training.id_dropout.user'"),
         "diverging": (
             {"dense_optimizer": "sgd", "dense_learning_rate": 1e38},
-            "training: step [0-9]+: expected a finite loss, got .*smaller learning rates",
+            "training: step ",
         ),
     },
 )
-def test_settings_that_do_not_fit_are_refused(training, message, tmp_path):
-    with pytest.raises(ConfigError, match=message):
+def test_settings_that_do_not_fit_are_refused(training, place, tmp_path):
+    with refused(ConfigError, place):
         train(config(tmp_path, **training), DATA)
