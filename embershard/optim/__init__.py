@@ -1,4 +1,4 @@
-"""Optimizers whose state goes by parameter name, and what wraps them; names follow TorchRec."""
+"""Optimizers whose state is keyed by parameter name, and their wrappers. Names follow TorchRec."""
 
 from embershard.optim.clipping import GradientClipping, GradientClippingOptimizer
 from embershard.optim.keyed import (

@@ -1,5 +1,3 @@
-"""``GradientClippingOptimizer``: gradients within bounds before each step."""
-
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum, unique
@@ -20,30 +18,30 @@ from embershard.optim.keyed import (
 )
 
 _DEVICES: Any = WeakIdKeyDictionary()
-"""Group of a model's ranks -> its device."""
+"""Process group of a model's ranks -> device of this rank."""
 
 _MODELS: Any = WeakIdKeyDictionary()
-"""Parameter of a model with shards -> whether it is one, and the group of the model's ranks."""
+"""Parameter of a sharded model -> (True if it is a shard, process group of the model's ranks)."""
 
 
 def tell_shards(
     shards: Iterable[Tensor], replicas: Iterable[Tensor], group: Any, device: torch.device
 ) -> None:
-    """Let gradient clipping know which parameters of a model are shards. Every rank calls it.
+    """Tell gradient clipping which parameters of a model are shards. Every rank calls this.
 
     Args:
-        shards: that this rank holds, maybe none.
-        replicas: the other parameters of the model, the same on every rank.
+        shards: shards that this rank holds, maybe none.
+        replicas: the other parameters of the model, equal on every rank.
     """
     _DEVICES[group] = device
     for is_shard, parameters in ((True, shards), (False, replicas)):
-        for each in parameters:
-            _MODELS[each] = is_shard, group
+        for parameter in parameters:
+            _MODELS[parameter] = is_shard, group
 
 
 @unique
 class GradientClipping(Enum):
-    """What is bounded: the norm of all gradients together, each value, or nothing."""
+    """Bounds the norm of all gradients together, each value, or nothing."""
 
     NORM = "norm"
     VALUE = "value"
@@ -54,28 +52,27 @@ class GradientClipping(Enum):
 class GradientClippingOptimizer(OptimizerWrapper):
     """Clips gradients before each step.
 
-    The norm is that of the whole model: shards of all ranks are summed up and replicas, whose
-    gradients are the same on every rank, are counted once. Every rank calls ``step()``. Shards of
-    a ``DistributedModelParallel`` are known without ``param_to_pgs``, if the optimizer has a
-    parameter of the model on every rank; else ``process_groups`` names the group.
+    NORM is the norm of the whole model. Shards of all ranks are summed up; replicas, whose
+    gradients are equal on every rank, count once. Every rank calls ``step()``.
+    ``DistributedModelParallel`` registers its shards, so ``param_to_pgs`` is not needed if each
+    rank's optimizer has a parameter of the model; otherwise name the group in ``process_groups``.
 
-    Fused tables are updated in backward, before any norm is known: with them NORM is refused, and
-    VALUE needs tables that are clipped to the same value by their kernel (``max_gradient`` of
-    ``fused_params``).
+    Backward updates fused tables before the norm is known. With them NORM is refused, and VALUE
+    needs the same ``max_gradient`` in ``fused_params``, so that their kernel clips.
 
     Args:
-        optimizer: of the parameters.
-        clipping: how.
-        max_gradient: largest norm, or value.
-        norm_type: p of the norm; ``inf``: the largest value.
-        enable_global_grad_clip: whether ``param_to_pgs`` is read.
-        param_to_pgs: parameter that is sharded by other means -> the groups over whose ranks its
-            shards lie.
-        process_groups: of sharded parameters of which this rank may hold none: it still enters
+        optimizer: optimizer whose gradients are clipped.
+        clipping: kind of bound.
+        max_gradient: largest norm, or largest absolute value.
+        norm_type: p of the norm; ``inf`` for the largest value.
+        enable_global_grad_clip: True to use ``param_to_pgs``.
+        param_to_pgs: parameter that is sharded by other means -> process groups that hold its
+            shards.
+        process_groups: groups with shards of which this rank may hold none. It still takes part in
             their collectives.
 
     Raises:
-        InputError: fused tables that are not clipped so, or a bound that is not positive.
+        InputError: fused tables with another bound, or a bound that is not positive.
     """
 
     def __init__(
@@ -91,7 +88,7 @@ class GradientClippingOptimizer(OptimizerWrapper):
     ) -> None:
         super().__init__(optimizer)
         if not max_gradient > 0:
-            raise InputError(f"max_gradient: expected over 0, got {max_gradient}")
+            raise InputError(f"max_gradient: expected a number above 0, got {max_gradient}")
         self._clipping, self._max_gradient = clipping, max_gradient
         self._norm_type = float(norm_type)
         self._check_fused(optimizer)
@@ -103,7 +100,7 @@ class GradientClippingOptimizer(OptimizerWrapper):
         shards = list[tuple[tuple[Any, ...], Tensor]]()
         for parameter in self.params.values():
             is_shard, group = _MODELS.get(parameter, (False, None))
-            if group is not None:  # Its collective, also if this rank holds no shard.
+            if group is not None:  # A rank without shards still takes part in the collective.
                 self._sharded.setdefault((group,), [])
             if groups := tuple(groups_of.get(parameter, (group,) if is_shard else ())):
                 shards.append((groups, parameter))
@@ -111,7 +108,7 @@ class GradientClippingOptimizer(OptimizerWrapper):
                 self._replicas.append(parameter)
         for groups, parameter in shards:
             self._sharded.setdefault(groups, []).append(parameter)
-        devices = [each.device for each in self.params.values() if each.requires_grad]
+        devices = [tensor.device for tensor in self.params.values() if tensor.requires_grad]
         devices += [_DEVICES.get(group, "cpu") for groups in self._sharded for group in groups]
         self._device = devices[0] if devices else "cpu"
 
@@ -123,7 +120,7 @@ class GradientClippingOptimizer(OptimizerWrapper):
         """
         if closure is not None:
             raise InputError("step: expected no closure with gradient clipping, got one")
-        gradients = [each.grad for each in self.params.values() if each.grad is not None]
+        gradients = [tensor.grad for tensor in self.params.values() if tensor.grad is not None]
         if self._clipping is GradientClipping.VALUE:
             for gradient in gradients:
                 gradient.clamp_(-self._max_gradient, self._max_gradient)
@@ -134,7 +131,7 @@ class GradientClippingOptimizer(OptimizerWrapper):
         return self._optimizer.step()
 
     def gradient_norm(self) -> Tensor:
-        """Of all gradients, over all ranks: float32, the same on each."""
+        """Norm of all gradients on all ranks: float32, the same on each rank."""
         total = self._powers(self._replicas)
         for groups, parameters in self._sharded.items():
             part = self._powers(parameters)
@@ -153,18 +150,18 @@ class GradientClippingOptimizer(OptimizerWrapper):
         return dist.ReduceOp.MAX if self._is_max else dist.ReduceOp.SUM
 
     def _powers(self, parameters: Sequence[Tensor]) -> Tensor:
-        """Sum of the p-th powers of gradients, or their largest value."""
+        """Sum of the p-th powers of gradients, or their largest absolute value."""
         norms = [
-            torch.linalg.vector_norm(each.grad, self._norm_type)
-            for each in parameters
-            if each.grad is not None and each.grad.numel()
+            torch.linalg.vector_norm(parameter.grad, self._norm_type)
+            for parameter in parameters
+            if parameter.grad is not None and parameter.grad.numel()
         ]
         stacked = torch.stack(norms) if norms else torch.zeros(1, device=self._device)
         return stacked.max() if self._is_max else (stacked**self._norm_type).sum()
 
     def _check_fused(self, optimizer: KeyedOptimizer) -> None:
-        fused = [each for each in _parts(optimizer) if isinstance(each, FusedKeyedOptimizer)]
-        names = [name for each in fused for name in each.params]
+        fused = [part for part in _parts(optimizer) if isinstance(part, FusedKeyedOptimizer)]
+        names = [name for part in fused for name in part.params]
         if not names or self._clipping is GradientClipping.NONE:
             return
         if self._clipping is GradientClipping.NORM:
@@ -172,8 +169,8 @@ class GradientClippingOptimizer(OptimizerWrapper):
                 "gradient clipping: expected no fused tables with NORM, since they are updated "
                 f"before the norm is known; got {names}"
             )
-        for each in fused:
-            for group in each.param_groups:
+        for part in fused:
+            for group in part.param_groups:
                 if group["max_gradient"] != self._max_gradient:
                     raise InputError(
                         "gradient clipping: fused tables: expected max_gradient "
@@ -182,9 +179,9 @@ class GradientClippingOptimizer(OptimizerWrapper):
 
 
 def _parts(optimizer: KeyedOptimizer) -> list[KeyedOptimizer]:
-    """Those that an optimizer is made of."""
+    """The optimizers inside wrappers and combinations."""
     if isinstance(optimizer, CombinedOptimizer):
-        return [part for _, each in optimizer.optimizers for part in _parts(each)]
+        return [part for _, inner in optimizer.optimizers for part in _parts(inner)]
     if isinstance(optimizer, OptimizerWrapper):
         return _parts(optimizer.optimizer)
     return [optimizer]

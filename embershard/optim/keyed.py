@@ -1,5 +1,4 @@
-"""``KeyedOptimizer``: an optimizer whose state dict goes by the parameters' names; what wraps and
-joins them."""
+"""``KeyedOptimizer``, whose state dict is keyed by parameter name, and its wrappers."""
 
 from __future__ import annotations
 
@@ -17,19 +16,19 @@ from embershard.errors import InputError
 
 
 class KeyedOptimizer(Optimizer):
-    """An optimizer whose state dict has the parameters' names instead of their positions.
+    """An optimizer whose state dict is keyed by parameter name instead of position.
 
-    ``state_dict()`` is ``{"state": {name: {key: value}}}``; its tensors are those in use, so a
-    checkpoint may be read into them. ``param_groups`` are part of it after
-    ``save_param_groups(True)``.
+    ``state_dict()`` is ``{"state": {name: {key: value}}}``. Its tensors are those in use, so a
+    checkpoint may be read into them. After ``save_param_groups(True)`` it also has
+    ``param_groups``.
 
     Args:
-        params: by name.
-        state: of parameters: what the optimizer keeps, written in place.
-        param_groups: as of ``torch.optim.Optimizer``.
+        params: parameters by name.
+        state: parameter -> its state, which the optimizer writes in place.
+        param_groups: groups as in ``torch.optim.Optimizer``.
 
     Raises:
-        InputError: state of a tensor that is no parameter.
+        InputError: state of a tensor that is not a parameter.
     """
 
     params: Mapping[str, Tensor]
@@ -47,14 +46,15 @@ class KeyedOptimizer(Optimizer):
         self.params, self.state, self.param_groups = params, state, param_groups
         self.defaults = {"_save_param_groups": False}
         known = set(params.values())
-        if strangers := [key for key in state if key not in known]:
+        if unknown := [key for key in state if key not in known]:
             raise InputError(
-                f"optimizer state: expected that of parameters only, got {len(strangers)} others"
+                f"optimizer state: expected a parameter for each entry, got {len(unknown)} entries "
+                "without one"
             )
 
     def _prepare_hooks(self) -> None:
-        """What ``torch.optim.Optimizer.__init__`` makes for hooks. That is not called: it makes
-        state and groups of its own."""
+        """Make the attributes that hooks need. ``torch.optim.Optimizer.__init__`` is not called,
+        since it would replace state and groups."""
         self._optimizer_step_pre_hooks = OrderedDict()
         self._optimizer_step_post_hooks = OrderedDict()
         self._optimizer_state_dict_pre_hooks = OrderedDict()
@@ -67,17 +67,16 @@ class KeyedOptimizer(Optimizer):
         return f"{type(self).__name__}({sorted(self.params)})"
 
     def state_dict(self) -> dict[str, Any]:
-        """By name; see the class. Hooks may change it."""
+        """The state dict that the class describes. Hooks may change it."""
         for before in self._optimizer_state_dict_pre_hooks.values():
             before(self)
-        found = self._own_state()
+        state_dict = self._own_state()
         for after in self._optimizer_state_dict_post_hooks.values():
-            changed = after(self, found)
-            found = found if changed is None else changed
-        return found
+            changed = after(self, state_dict)
+            state_dict = state_dict if changed is None else changed
+        return state_dict
 
     def _own_state(self) -> dict[str, Any]:
-        """The state dict without hooks."""
         own: dict[str, Any] = {"state": self._named_state()}
         if self.defaults["_save_param_groups"]:
             names = {parameter: name for name, parameter in self.params.items()}
@@ -85,14 +84,13 @@ class KeyedOptimizer(Optimizer):
         return own
 
     def _named_state(self) -> dict[str, Any]:
-        """The state by parameter name."""
         names = {parameter: name for name, parameter in self.params.items()}
         return {names[parameter]: state for parameter, state in self.state.items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Copy a state dict into the tensors in use.
 
-        Call ``init_state()`` first if the optimizer makes its state in the first step.
+        If the optimizer makes its state in the first step, call ``init_state()`` first.
 
         Raises:
             InputError: other parameters, keys, shapes or groups. Nothing has changed then.
@@ -103,21 +101,21 @@ class KeyedOptimizer(Optimizer):
         self.check_state_dict(state_dict)
         for name, states in self._named_state().items():
             for key, value in states.items():
-                given = state_dict["state"][name][key]
+                loaded = state_dict["state"][name][key]
                 if isinstance(value, ShardedTensor):
-                    pieces = local_pieces(given)
+                    pieces = local_pieces(loaded)
                     for offsets, piece in local_pieces(value).items():
                         piece.detach().copy_(pieces[offsets])
                 elif isinstance(value, Tensor):
-                    value.detach().copy_(given)
+                    value.detach().copy_(loaded)
                 else:
-                    states[key] = deepcopy(given)
+                    states[key] = deepcopy(loaded)
         if self.defaults["_save_param_groups"]:
             names = {parameter: name for name, parameter in self.params.items()}
-            given_groups = {tuple(each["params"]): each for each in state_dict["param_groups"]}
+            loaded_groups = {tuple(group["params"]): group for group in state_dict["param_groups"]}
             for group in self.param_groups:
-                given = given_groups[tuple(_named(group, names)["params"])]
-                group |= {key: deepcopy(given[key]) for key in group if key != "params"}
+                loaded = loaded_groups[tuple(_named(group, names)["params"])]
+                group |= {key: deepcopy(loaded[key]) for key in group if key != "params"}
         self.post_load_state_dict()
         for after in self._optimizer_load_state_dict_post_hooks.values():
             after(self)
@@ -131,29 +129,29 @@ class KeyedOptimizer(Optimizer):
         own = self._own_state()
         _check_keys("optimizer state", own["state"], state_dict["state"])
         for name, states in own["state"].items():
-            given = state_dict["state"][name]
-            _check_keys(f"optimizer state of {name!r}", states, given)
+            loaded = state_dict["state"][name]
+            _check_keys(f"optimizer state of {name!r}", states, loaded)
             for key, value in states.items():
-                if isinstance(value, Tensor) and _shape(value) != _shape(given[key]):
+                if isinstance(value, Tensor) and _shape(value) != _shape(loaded[key]):
                     raise InputError(
                         f"optimizer state of {name!r}: {key}: expected shape "
-                        f"{_shape(value)}, got {_shape(given[key])}"
+                        f"{_shape(value)}, got {_shape(loaded[key])}"
                     )
         if "param_groups" in own:
             groups = [
-                {tuple(each["params"]): each for each in of["param_groups"]}
-                for of in (own, {"param_groups": [], **state_dict})
+                {tuple(group["params"]): group for group in groups_of["param_groups"]}
+                for groups_of in (own, {"param_groups": [], **state_dict})
             ]
             _check_keys("optimizer param_groups", *groups)
             for names, group in groups[0].items():
                 _check_keys(f"optimizer param_groups of {list(names)}", group, groups[1][names])
 
     def post_load_state_dict(self) -> None:
-        """Called once a state dict is copied."""
+        """Called after a state dict was copied."""
 
     def init_state(self, sparse_grad_parameter_names: Collection[str] | None = None) -> None:
-        """Make the state that the optimizer makes in its first step, by one step of size 0 with
-        gradients of 0. Parameters stay as they are; they have no gradient afterwards.
+        """Make the state that is otherwise made in the first step, by a step of size 0 with
+        gradients of 0. Parameters do not change; their gradients are None afterwards.
 
         Args:
             sparse_grad_parameter_names: parameters whose gradient is sparse.
@@ -175,20 +173,20 @@ class KeyedOptimizer(Optimizer):
                 parameter.grad = None
 
     def save_param_groups(self, save: bool) -> None:
-        """Whether ``param_groups`` are part of the state dict."""
+        """Include ``param_groups`` in the state dict, or not."""
         self.defaults["_save_param_groups"] = save
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Refused: parameters are named when the optimizer is built."""
+        """Not supported: parameters are named when the optimizer is built."""
         raise InputError("add_param_group: expected all parameters when the optimizer is built")
 
 
 class KeyedOptimizerWrapper(KeyedOptimizer):
-    """A ``KeyedOptimizer`` around an optimizer of torch.
+    """Makes a ``KeyedOptimizer`` of a torch optimizer.
 
     Args:
-        params: by name.
-        optim_factory: makes the optimizer of a list of parameters.
+        params: parameters by name.
+        optim_factory: makes the torch optimizer from a list of parameters.
     """
 
     def __init__(
@@ -199,7 +197,6 @@ class KeyedOptimizerWrapper(KeyedOptimizer):
 
     @property
     def optimizer(self) -> Optimizer:
-        """That of torch."""
         return self._optimizer
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -210,20 +207,20 @@ class KeyedOptimizerWrapper(KeyedOptimizer):
 
 
 class OptimizerWrapper(KeyedOptimizer):
-    """A ``KeyedOptimizer`` that adds to what another does; passes everything on.
+    """Base class of optimizers that extend another ``KeyedOptimizer``. Forwards every call.
 
     Args:
-        optimizer: the other.
+        optimizer: optimizer to extend.
 
     Raises:
-        InputError: it is not keyed.
+        InputError: ``optimizer`` is not keyed.
     """
 
     def __init__(self, optimizer: KeyedOptimizer) -> None:
         if not isinstance(optimizer, KeyedOptimizer):
             raise InputError(
-                f"{type(self).__name__}: expected a KeyedOptimizer, such as KeyedOptimizerWrapper "
-                f"makes of another, got {type(optimizer).__name__}"
+                f"{type(self).__name__}: expected a KeyedOptimizer (KeyedOptimizerWrapper makes "
+                f"one of a torch optimizer), got {type(optimizer).__name__}"
             )
         self._prepare_hooks()
         self._optimizer = optimizer
@@ -231,22 +228,18 @@ class OptimizerWrapper(KeyedOptimizer):
 
     @property
     def optimizer(self) -> KeyedOptimizer:
-        """The other."""
         return self._optimizer
 
     @property
     def params(self) -> Mapping[str, Tensor]:  # type: ignore[override]
-        """Of the other."""
         return self._optimizer.params
 
     @property
     def state(self) -> Any:  # type: ignore[override]
-        """Of the other."""
         return self._optimizer.state
 
     @property
     def param_groups(self) -> Any:  # type: ignore[override]
-        """Of the other."""
         return self._optimizer.param_groups
 
     def _named_state(self) -> dict[str, Any]:
@@ -269,56 +262,56 @@ class OptimizerWrapper(KeyedOptimizer):
 
 
 class CombinedOptimizer(KeyedOptimizer):
-    """Several optimizers as one.
+    """Combines several optimizers into one.
 
     Args:
-        optims: each alone, or after a prefix: parameter ``w`` of ``("dense", optimizer)`` is
-            ``dense.w``.
+        optims: optimizers, each with an optional prefix. Parameter ``w`` of ``("dense",
+            optimizer)`` is named ``dense.w``.
 
     Raises:
-        InputError: two parameters of one name, or one parameter in two optimizers.
+        InputError: two parameters with the same name, or one parameter in two optimizers.
     """
 
     def __init__(self, optims: Sequence[KeyedOptimizer | tuple[str, KeyedOptimizer]]) -> None:
-        self._optims = [("", each) if isinstance(each, KeyedOptimizer) else each for each in optims]
+        self._optims = [
+            ("", optim) if isinstance(optim, KeyedOptimizer) else optim for optim in optims
+        ]
         self._prepare_hooks()
         self.defaults = {}
-        names = [_prefixed(prefix, name) for prefix, each in self._optims for name in each.params]
+        names = [_prefixed(prefix, name) for prefix, optim in self._optims for name in optim.params]
         for name, count in Counter(names).items():
             if count > 1:
-                raise InputError(f"optimizers: duplicate parameter {name!r}")
+                raise InputError(f"optimizers: expected distinct names, got {name!r} {count} times")
         first = dict[Tensor, str]()
         for name, parameter in self.params.items():
             if first.setdefault(parameter, name) != name:
                 raise InputError(
-                    f"optimizers: expected each parameter in one optimizer, got {name!r} and "
-                    f"{first[parameter]!r}, which are one"
+                    f"optimizers: expected each parameter in one optimizer, got the same parameter "
+                    f"as {first[parameter]!r} and as {name!r}"
                 )
         self.save_param_groups(False)
 
     @property
     def optimizers(self) -> list[tuple[str, KeyedOptimizer]]:
-        """Each with its prefix."""
         return self._optims
 
     @property
     def params(self) -> Mapping[str, Tensor]:  # type: ignore[override]
-        """Of all, by name."""
         return {
             _prefixed(prefix, name): parameter
-            for prefix, each in self._optims
-            for name, parameter in each.params.items()
+            for prefix, optim in self._optims
+            for name, parameter in optim.params.items()
         }
 
     @property
     def state(self) -> Any:  # type: ignore[override]
-        """Of all, by parameter: a new dict of the values in use."""
-        return {key: value for _, each in self._optims for key, value in each.state.items()}
+        """State of all optimizers: a new dict of the values in use."""
+        return {key: value for _, optim in self._optims for key, value in optim.state.items()}
 
     @property
     def param_groups(self) -> Any:  # type: ignore[override]
-        """Of all: a new list of the groups in use."""
-        return [group for _, each in self._optims for group in each.param_groups]
+        """Groups of all optimizers: a new list of the groups in use."""
+        return [group for _, optim in self._optims for group in optim.param_groups]
 
     def _named_state(self) -> dict[str, Any]:
         return {
@@ -328,55 +321,55 @@ class CombinedOptimizer(KeyedOptimizer):
         }
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        for _, each in self._optims:
-            each.zero_grad(set_to_none=set_to_none)
+        for _, optim in self._optims:
+            optim.zero_grad(set_to_none=set_to_none)
 
     def step(self, closure: Any = None) -> Any:
-        """Of all, in order.
+        """Step all optimizers, in order.
 
         Raises:
-            InputError: a closure, which each of them would run.
+            InputError: a closure, which would run once for each optimizer.
         """
         if closure is not None:
             raise InputError("step: expected no closure with several optimizers, got one")
-        for _, each in self._optims:
-            each.step(closure)
+        for _, optim in self._optims:
+            optim.step(closure)
 
     def post_load_state_dict(self) -> None:
-        for _, each in self._optims:
-            each.post_load_state_dict()
+        for _, optim in self._optims:
+            optim.post_load_state_dict()
 
     def init_state(self, sparse_grad_parameter_names: Collection[str] | None = None) -> None:
-        """Of each, as it does alone: schedules stay where they are.
+        """Make the state of each optimizer. Learning rate schedules do not advance.
 
         Args:
-            sparse_grad_parameter_names: with prefixes.
+            sparse_grad_parameter_names: parameters whose gradient is sparse, with prefixes.
         """
         sparse = set(sparse_grad_parameter_names or ())
-        for prefix, each in self._optims:
-            each.init_state([name for name in each.params if _prefixed(prefix, name) in sparse])
+        for prefix, optim in self._optims:
+            optim.init_state([name for name in optim.params if _prefixed(prefix, name) in sparse])
 
     def save_param_groups(self, save: bool) -> None:
         self.defaults["_save_param_groups"] = save
-        for _, each in self._optims:
-            each.save_param_groups(save)
+        for _, optim in self._optims:
+            optim.save_param_groups(save)
 
 
 @final
 class FusedKeyedOptimizer(KeyedOptimizer):
-    """The optimizers of tables that are trained in backward.
+    """Represents the optimizers that update tables in backward.
 
-    ``step()`` updates nothing: backward has. Its ``param_groups`` are read by the next lookup, so
-    that schedulers and ``WarmupOptimizer`` set the learning rate of tables too.
+    ``step()`` updates no table. The next lookup reads ``param_groups``, so that schedulers and
+    ``WarmupOptimizer`` also set the learning rate of tables.
 
     Args:
         params: weights by name.
-        state: of each: what the kernels keep, by name.
-        param_groups: those that lookups read: ``lr``, ``eps`` and ``max_gradient``, the bound by
-            which the kernel clips gradients, or None.
+        state: table weights -> state that the kernels keep, by name.
+        param_groups: groups with ``lr``, ``eps`` and ``max_gradient``, the bound by which the
+            kernel clips gradients, or None.
         apply: passes the groups' learning rates to the kernels.
-        named_state: makes the state dict's tensors, by names of whole tables: those of ``state``,
-            as ``ShardedTensor``s. None: ``state`` itself.
+        named_state: makes the state dict's tensors by names of whole tables, as ``ShardedTensor``s.
+            None: use ``state``.
     """
 
     def __init__(
@@ -395,46 +388,40 @@ class FusedKeyedOptimizer(KeyedOptimizer):
         return super()._named_state() if make is None else make()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Pass the learning rates on; there are no gradients."""
         self._apply()
 
     def step(self, closure: Any = None) -> Any:
-        """Pass the learning rates on.
-
-        Args:
-            closure: not called: the pass that it would run has run.
-        """
+        """Pass the learning rates on. ``closure`` is not called: backward updates the tables."""
         self._apply()
 
     def init_state(self, sparse_grad_parameter_names: Collection[str] | None = None) -> None:
-        """Nothing: state is there from the beginning."""
+        """Does nothing, since state exists from the beginning."""
 
     def post_load_state_dict(self) -> None:
-        """Pass the learning rates on."""
         self._apply()
 
 
 def _named(group: Mapping[str, Any], names: Mapping[Tensor, str]) -> dict[str, Any]:
-    """A copy of a group, with names in place of parameters."""
+    """A copy of a group with names in place of parameters."""
     settings = {key: deepcopy(value) for key, value in group.items() if key != "params"}
-    return {"params": sorted(names[each] for each in group["params"]), **settings}
+    return {"params": sorted(names[parameter] for parameter in group["params"]), **settings}
 
 
 def local_pieces(tensor: ShardedTensor) -> dict[tuple[int, ...], Tensor]:
-    """The local shards of a tensor, by their offsets."""
+    """Local shards of a tensor by their offsets."""
     return {tuple(shard.metadata.shard_offsets): shard.tensor for shard in tensor.local_shards()}
 
 
 def _shape(tensor: Tensor) -> tuple[int, ...] | dict[tuple[int, ...], tuple[int, ...]]:
-    """The shape of a plain tensor, or the shapes of the local shards by offset."""
+    """Shape of a plain tensor, or shapes of the local shards by offset."""
     if isinstance(tensor, ShardedTensor):
         return {offsets: tuple(piece.shape) for offsets, piece in local_pieces(tensor).items()}
     return tuple(tensor.shape)
 
 
-def _check_keys(where: str, expected: Mapping[Any, Any], given: Mapping[Any, Any]) -> None:
-    if expected.keys() != given.keys():
-        raise InputError(f"{where}: expected {sorted(expected)}, got {sorted(given)}")
+def _check_keys(where: str, expected: Mapping[Any, Any], loaded: Mapping[Any, Any]) -> None:
+    if expected.keys() != loaded.keys():
+        raise InputError(f"{where}: expected {sorted(expected)}, got {sorted(loaded)}")
 
 
 def _prefixed(prefix: str, name: str) -> str:

@@ -1,4 +1,4 @@
-"""``WarmupOptimizer``: a learning rate in stages."""
+"""``WarmupOptimizer``: a learning rate schedule in stages."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from embershard.optim.keyed import KeyedOptimizer, OptimizerWrapper
 
 @unique
 class WarmupPolicy(Enum):
-    """How the factor of the learning rate runs; ``step`` counts from 0, from the first stage on.
+    """Factor of the learning rate. ``step`` counts from 0 at the start of the first stage.
 
     | policy | factor |
     |---|---|
@@ -37,25 +37,22 @@ class WarmupPolicy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class WarmupStage:
-    """A part of the schedule."""
+    """One stage of the schedule. The learning rate's factor is ``lr_scale`` times that of
+    ``policy``."""
 
     policy: WarmupPolicy = WarmupPolicy.LINEAR
-    """How the factor runs."""
-
     max_iters: int = 1
-    """Step at which the stage ends, counted from the first stage on."""
+    """Step at which the stage ends, counted from the start of the first stage."""
 
     value: float = 1.0
-    """See ``WarmupPolicy``."""
+    """``value`` in the formulas of ``WarmupPolicy``."""
 
     lr_scale: float = 1.0
-    """Multiplies the factor."""
-
     decay_iters: int = -1
-    """Of poly and step. Below 1: ``max_iters`` of poly, 1 of step."""
+    """``decay_iters`` of poly and step. Below 1: ``max_iters`` for poly, 1 for step."""
 
     def factor(self, step: int) -> float:
-        """That multiplies the learning rate in a step of this stage."""
+        """Factor of the learning rate in a step of this stage."""
         return self.lr_scale * self._of_policy(step)
 
     def _of_policy(self, step: int) -> float:
@@ -80,19 +77,19 @@ class WarmupStage:
 class WarmupOptimizer(OptimizerWrapper):
     """Sets the learning rate of all groups before each step. After the last stage it is ``lr``.
 
-    Its step count is part of the state dict: ``{param_name: {"warmup": int64 (2,)}}``, the steps
+    The state dict has its progress: ``{param_name: {"warmup": int64 (2,)}}``, the number of steps
     done and the stage.
 
     Args:
-        optimizer: whose groups to set; fused tables' too.
-        stages: in the order of their ``max_iters``.
-        lr: learning rate where the factor is 1.
+        optimizer: optimizer whose groups are set, those of fused tables included.
+        stages: stages in the order of their ``max_iters``.
+        lr: learning rate for a factor of 1.
         lr_param: key of the learning rate in a group.
-        param_name: key in the state dict.
+        param_name: key of the progress in the state dict.
 
     Raises:
-        InputError: a stage that does not end after the one before it, or a ``param_name`` that the
-            optimizer has.
+        InputError: a stage that does not end after the one before it, or a ``param_name`` that is a
+            parameter of the optimizer.
     """
 
     def __init__(
@@ -106,13 +103,14 @@ class WarmupOptimizer(OptimizerWrapper):
         super().__init__(optimizer)
         if param_name in optimizer.params:
             raise InputError(
-                f"warm-up: param_name: expected one of no parameter, got {param_name!r}"
+                f"warm-up: param_name: expected a name that no parameter has, got {param_name!r}"
             )
         end = 0
         for place, stage in enumerate(stages):
             if stage.max_iters <= end:
                 raise InputError(
-                    f"warm-up: stages.{place}.max_iters: expected over {end}, got {stage.max_iters}"
+                    f"warm-up: stages.{place}.max_iters: expected more than {end}, the end of the "
+                    f"stage before, got {stage.max_iters}"
                 )
             end = stage.max_iters
         self._stages = [*stages, WarmupStage(policy=WarmupPolicy.NONE)]
@@ -122,12 +120,11 @@ class WarmupOptimizer(OptimizerWrapper):
 
     @property
     def params(self) -> Mapping[str, Tensor]:  # type: ignore[override]
-        """Of the optimizer, and the progress."""
         return {**super().params, self._param_name: self._progress}
 
     @property
     def state(self) -> Any:  # type: ignore[override]
-        """Of the optimizer, and the progress: a new dict of the values in use."""
+        """State of the optimizer, and the progress: a new dict of the values in use."""
         return {**super().state, self._progress: {"warmup": self._progress}}
 
     def _named_state(self) -> dict[str, Any]:
@@ -135,15 +132,15 @@ class WarmupOptimizer(OptimizerWrapper):
 
     @property
     def progress(self) -> tuple[str, Tensor]:
-        """Key in the state dict, and the steps done and the stage: int64 ``(2,)``, in use."""
+        """Key in the state dict, and the tensor in use: int64 ``(2,)``, steps done and stage."""
         return self._param_name, self._progress
 
     def step(self, closure: Any = None) -> Any:
-        """That of the optimizer; then set the learning rate of the next step."""
+        """Step the optimizer, then set the learning rate of the next step."""
         result = self._optimizer.step(closure)
         done, stage = self._progress.tolist()
         done += 1
-        # As in TorchRec a stage holds at its last step, which is `max_iters`, too.
+        # As in TorchRec, step `max_iters` still belongs to its stage.
         if stage + 1 < len(self._stages) and done > self._stages[stage].max_iters:
             stage += 1
         self._progress.copy_(torch.tensor([done, stage]))
@@ -151,7 +148,7 @@ class WarmupOptimizer(OptimizerWrapper):
         return result
 
     def post_load_state_dict(self) -> None:
-        """Of the optimizer; then set the learning rate."""
+        """Set the learning rate of the loaded step."""
         super().post_load_state_dict()
         self._set_learning_rate()
 

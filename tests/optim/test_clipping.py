@@ -67,7 +67,7 @@ def test_fused_tables_must_be_clipped_to_the_same_value():
 
 @pytest.mark.parametrize("clipping", [GradientClipping.NORM, GradientClipping.VALUE])
 def test_a_bound_of_nothing_and_a_closure_are_refused(clipping):
-    with pytest.raises(InputError, match=r"max_gradient: expected over 0, got 0"):
+    with pytest.raises(InputError, match=r"max_gradient: .* got 0"):
         GradientClippingOptimizer(optimizer_of(GRADIENTS), clipping, 0.0)
     with pytest.raises(InputError, match=r"step: expected no closure"):
         GradientClippingOptimizer(optimizer_of(GRADIENTS), clipping).step(lambda: 0.0)
@@ -75,6 +75,6 @@ def test_a_bound_of_nothing_and_a_closure_are_refused(clipping):
 
 def test_an_optimizer_that_is_not_keyed_is_refused():
     adam = torch.optim.Adam([torch.zeros(1, requires_grad=True)])
-    said = "^GradientClippingOptimizer: expected a KeyedOptimizer, .* got Adam$"
+    said = "^GradientClippingOptimizer: expected a KeyedOptimizer .* got Adam$"
     with pytest.raises(InputError, match=said):
         GradientClippingOptimizer(adam)

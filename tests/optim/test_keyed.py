@@ -209,7 +209,7 @@ def test_an_optimizer_is_shown_by_its_class_and_parameters():
     {
         "state-of-another": (
             lambda: KeyedOptimizer({"w": parameter(1.0)}, {parameter(2.0): {}}, []),
-            "optimizer state: expected that of parameters only, got 1 others",
+            "optimizer state: expected a parameter for each entry, got 1 entries without one",
         ),
         "further-parameters": (
             lambda: adam(w=parameter(1.0)).add_param_group({"params": [parameter(2.0)]}),
@@ -237,13 +237,13 @@ def test_a_scheduler_sets_the_rate_of_all_parts():
 
 def test_one_parameter_in_two_optimizers_is_refused():
     shared = parameter(1.0)
-    message = "got 'b.w' and 'a.w', which are one"
+    message = "got the same parameter as 'a.w' and as 'b.w'"
     with pytest.raises(InputError, match=message):
         CombinedOptimizer([("a", adam(w=shared)), ("b", adam(w=shared))])
 
 
 def test_two_parameters_of_one_name_are_refused():
-    with pytest.raises(InputError, match=r"duplicate parameter 'w'"):
+    with pytest.raises(InputError, match=r"got 'w' 2 times"):
         CombinedOptimizer([adam(w=parameter(1.0)), adam(w=parameter(2.0))])
 
 

@@ -85,20 +85,20 @@ def test_a_resumed_schedule_goes_on_where_it_was_saved():
 
 def test_two_schedules_need_names_of_their_own():
     first, second = (WarmupOptimizer(of, []) for of in (sgd(), CombinedOptimizer([("d", sgd())])))
-    with pytest.raises(InputError, match="duplicate parameter '__warmup'"):
+    with pytest.raises(InputError, match="got '__warmup' 2 times"):
         CombinedOptimizer([first, second])
 
 
 def test_a_schedule_of_a_schedule_needs_a_name_of_its_own():
     inner = WarmupOptimizer(sgd(), [])
-    with pytest.raises(InputError, match="param_name: expected one of no parameter, got '__warmup"):
+    with pytest.raises(InputError, match=r"param_name: .* got '__warmup"):
         WarmupOptimizer(inner, [])
     outer = WarmupOptimizer(inner, [], param_name="__outer")
     assert {"__warmup", "__outer"} <= outer.state_dict()["state"].keys()
 
 
 def test_stages_that_do_not_follow_are_refused():
-    with pytest.raises(InputError, match=r"stages.1.max_iters: expected over 3, got 3"):
+    with pytest.raises(InputError, match=r"stages.1.max_iters: .* got 3"):
         WarmupOptimizer(sgd(), [WarmupStage(max_iters=3), WarmupStage(max_iters=3)])
 
 
