@@ -1,9 +1,9 @@
-"""Checks of the shapes and dtypes of jagged tensors. TorchScript compiles the checks of
-``KeyedTensor``, which dense programs may contain.
+"""Checks of shapes and dtypes of jagged tensors, as "where: expected ..., got ...", or "" if they
+pass.
 
-Each function returns what is wrong as "where: expected ..., got ...", or "" where nothing is.
-None reads the contents of a tensor, so that building a jagged tensor never waits for a device;
-contents are the business of ``validate_keyed_jagged_tensor``.
+No check reads the contents of a tensor, so that building one never waits for a device;
+``validate_keyed_jagged_tensor`` reads them. TorchScript compiles the checks of ``KeyedTensor``,
+which dense programs may contain.
 """
 
 import torch
@@ -15,7 +15,6 @@ from embershard.jagged.segments import stride_of
 def jagged_fault(
     values: Tensor, weights: Tensor | None, lengths: Tensor | None, offsets: Tensor | None
 ) -> str:
-    """Contradictions of values, weights, lengths and offsets."""
     fault = _type_fault("values", values)
     if fault != "":
         return fault
@@ -56,18 +55,18 @@ def stride_fault(
     length_per_key: list[int] | None,
     inverse: tuple[list[str], Tensor] | None = None,
 ) -> tuple[str, int]:
-    """Contradictions of a batch, and its examples. ``strides``, ``inverse``: of a variable one, the
-    examples of each key, and its inverse indices."""
+    """Returns the fault, and the number of examples. ``strides`` has the examples of each key of a
+    variable batch, ``inverse`` its inverse indices."""
     if strides is not None:
         fault, examples = _variable_stride(stride, strides, inverse)
         if fault == "":
             fault = _strides_fault(keys, strides)
-        slots, meaning = sum(strides), "as many as examples"
+        slots, meaning = sum(strides), "the examples of all keys"
     else:
         examples = stride_of(len(keys), stride, lengths, offsets)
         fault = ""
         if len(keys) == 0 and values.size(0) != 0:
-            fault = f"values: expected none without keys, got {values.size(0)}"
+            fault = f"values: expected 0 values without keys, got {values.size(0)}"
         slots, meaning = len(keys) * examples, f"{len(keys)} keys x stride {examples}"
     if examples < 0:
         fault = f"stride: expected at least 0, got {examples}"
@@ -87,8 +86,8 @@ def stride_fault(
 def _variable_stride(
     stride: int | None, strides: list[int], inverse: tuple[list[str], Tensor] | None
 ) -> tuple[str, int]:
-    """Contradictions of the stride of a variable batch, and its examples: the width of the inverse
-    indices, or without them the stride, or else the largest stride of a key."""
+    """Returns the fault, and the number of examples: the width of the inverse indices, or else the
+    stride, or else the largest stride of a key."""
     fault = ""
     if inverse is not None and inverse[1].dim() == 2 and inverse[1].size(0) != 0:
         examples = inverse[1].size(1)
@@ -112,7 +111,6 @@ def _strides_fault(keys: list[str], strides: list[int]) -> str:
 
 
 def segments_fault(counts: list[int], num_keys: int) -> str:
-    """Of numbers of consecutive keys."""
     for place, count in enumerate(counts):
         if count < 0:
             return f"expected at least 0 keys at {place}, got {count}"
@@ -122,7 +120,6 @@ def segments_fault(counts: list[int], num_keys: int) -> str:
 
 
 def keyed_fault(keys: list[str], widths: list[int], values: Tensor, key_dim: int) -> str:
-    """Contradictions of the parts of a ``KeyedTensor``."""
     fault = keys_fault(keys)
     if fault != "":
         return fault
@@ -145,19 +142,17 @@ def keyed_fault(keys: list[str], widths: list[int], values: Tensor, key_dim: int
 
 
 def totals_fault(keys: list[str], length_per_key: list[int], total: int) -> str:
-    """Contradictions of the number of values of each key with the number of all values."""
-    found = 0
+    lengths_sum = 0
     for i, key in enumerate(keys):
         if length_per_key[i] < 0:
             return f"feature '{key}': expected at least 0 values, got {length_per_key[i]}"
-        found += length_per_key[i]
-    if found != total:
-        return f"sum of lengths: expected {total}, the number of values, got {found}"
+        lengths_sum += length_per_key[i]
+    if lengths_sum != total:
+        return f"sum of lengths: expected {total}, the number of values, got {lengths_sum}"
     return ""
 
 
 def negative_fault(keys: list[str], stride: int, lengths: Tensor) -> str:
-    """Names the first negative length. ``stride``: examples of each key."""
     below = torch.nonzero(lengths < 0)
     if below.size(0) == 0:
         return ""
@@ -169,7 +164,6 @@ def negative_fault(keys: list[str], stride: int, lengths: Tensor) -> str:
 
 
 def keys_fault(keys: list[str]) -> str:
-    """Names the first key that comes twice."""
     first: dict[str, int] = {}
     for i, key in enumerate(keys):
         if key in first:
@@ -179,7 +173,6 @@ def keys_fault(keys: list[str]) -> str:
 
 
 def positions_fault(indices: list[int], count: int) -> str:
-    """Names the first index that is no position among ``count`` keys."""
     for position, index in enumerate(indices):
         if index < 0 or index >= count:
             return f"expected indices in 0..{count - 1}, got {index} at {position}"
@@ -187,7 +180,7 @@ def positions_fault(indices: list[int], count: int) -> str:
 
 
 def _type_fault(name: str, tensor: Tensor) -> str:
-    """For calls that no type checker saw."""
+    """Check a type at run time, for callers without a type checker."""
     if not isinstance(tensor, Tensor):
         return f"{name}: expected a tensor, got {type(tensor).__name__}"  # type: ignore[unreachable]
     return ""

@@ -1,5 +1,3 @@
-"""``JaggedBase``: the tensors that ``JaggedTensor`` and ``KeyedJaggedTensor`` both have."""
-
 from typing import Self
 
 import torch
@@ -11,7 +9,7 @@ from embershard.jagged.segments import lengths_to_offsets, offsets_to_lengths
 
 
 class JaggedBase(metaclass=TraceableMeta):
-    """Values, weights if any, and lengths or offsets. The constructor checks nothing."""
+    """Common part of ``JaggedTensor`` and ``KeyedJaggedTensor``. The constructor checks nothing."""
 
     def __init__(
         self,
@@ -27,11 +25,11 @@ class JaggedBase(metaclass=TraceableMeta):
         self._by_offsets = lengths is None
 
     def values(self) -> Tensor:
-        """Any dtype, [total, ...]."""
+        """Values, any dtype, [total, ...]."""
         return self._values
 
     def weights(self) -> Tensor:
-        """[total, ...]. Raises InputError when unweighted."""
+        """Weights, [total, ...]. Raises InputError if there are none."""
         if self._weights is None:
             raise InputError(
                 f"weights: expected a weighted {type(self).__name__}, got an unweighted one"
@@ -39,41 +37,41 @@ class JaggedBase(metaclass=TraceableMeta):
         return self._weights
 
     def weights_or_none(self) -> Tensor | None:
-        """[total, ...]. None when unweighted."""
+        """Weights, [total, ...], or None."""
         return self._weights
 
     def lengths(self) -> Tensor:
-        """int32 or int64, one length for each list."""
+        """Length of each list: int32 or int64."""
         if self._lengths is None:
             assert self._offsets is not None
             self._lengths = offsets_to_lengths(self._offsets)
         return self._lengths
 
     def lengths_or_none(self) -> Tensor | None:
-        """The lengths, unless the object was built from offsets and nothing has computed them."""
+        """The lengths, or None if they were not passed and not computed yet."""
         return self._lengths
 
     def offsets(self) -> Tensor:
-        """int32 or int64, one more than the lengths."""
+        """Offset of each list and of the end, int32 or int64."""
         if self._offsets is None:
             assert self._lengths is not None
             self._offsets = lengths_to_offsets(self._lengths, self._values.size(0))
         return self._offsets
 
     def offsets_or_none(self) -> Tensor | None:
-        """The offsets, unless the object was built from lengths and nothing has computed them."""
+        """The offsets, or None if they were not passed and not computed yet."""
         return self._offsets
 
     def device(self) -> torch.device:
-        """The device of the values."""
         return self._values.device
 
     def pin_memory(self) -> Self:
-        """A copy in page-locked memory, from which a GPU can fetch while the CPU goes on."""
+        """A copy in page-locked memory, which a GPU can read while the CPU goes on."""
         return tree_map(Tensor.pin_memory, self)
 
     def record_stream(self, stream: torch.Stream) -> None:
-        """Keep the memory of every tensor until ``stream`` has done what is queued on it now."""
+        """Keep the memory of every tensor until ``stream`` has done the work that is queued on it
+        now."""
         for value in vars(self).values():
             if isinstance(value, Tensor):
                 value.record_stream(stream)

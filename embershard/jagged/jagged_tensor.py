@@ -1,5 +1,3 @@
-"""``JaggedTensor``: examples with a varying number of values each."""
-
 import torch
 from torch import Tensor
 
@@ -7,24 +5,23 @@ from embershard.errors import InputError
 from embershard.jagged.checks import jagged_fault
 from embershard.jagged.jagged_base import JaggedBase
 from embershard.jagged.pytrees import jagged_children, register_pytree
-from embershard.jagged.rendering import jagged_text
 from embershard.jagged.segments import pad_jagged
+from embershard.jagged.text import jagged_text
 
 
 class JaggedTensor(JaggedBase):
-    """B examples of varying length, stored behind each other.
+    """B examples of varying length, concatenated.
 
         examples  [v0, v1], [], [v2]
         values    [v0, v1, v2]     [total, ...]
         lengths   [2, 0, 1]        [B]
         offsets   [0, 2, 2, 3]     [B + 1]
 
-    Built from lengths or from offsets; the other is computed when first asked for, and kept.
-    Works in torch.fx traces and as a torch pytree. Tensors are kept, not copied.
+    Built from lengths or from offsets; the other one is computed on first use and kept. Works in
+    torch.fx traces and as a torch pytree. Tensors are not copied.
 
-    Building one checks shapes and dtypes and never waits for a device. Whether the lengths sum to
-    the number of values shows only in their contents: ``to_dense`` checks it, the other methods
-    trust it.
+    The constructor checks shapes and dtypes and never waits for a device. Only ``to_dense`` checks
+    that the lengths sum to the number of values.
 
     Args:
         values: any dtype, [total, ...].
@@ -33,7 +30,7 @@ class JaggedTensor(JaggedBase):
         offsets: int32 or int64, [B + 1]; first 0, last the total.
 
     Raises:
-        InputError: neither lengths nor offsets; a wrong dtype or shape.
+        InputError: neither lengths nor offsets, or a wrong dtype or shape.
     """
 
     def __init__(
@@ -56,7 +53,7 @@ class JaggedTensor(JaggedBase):
         weights_dtype: torch.dtype | None = None,
         lengths_dtype: torch.dtype = torch.int32,
     ) -> "JaggedTensor":
-        """No examples. dtypes left out are torch's default one."""
+        """A tensor without examples. Missing dtypes are torch's default dtype."""
         weights = torch.empty(0, dtype=weights_dtype, device=device) if is_weighted else None
         return JaggedTensor(
             torch.empty(0, dtype=values_dtype, device=device),
@@ -66,17 +63,17 @@ class JaggedTensor(JaggedBase):
 
     @staticmethod
     def from_dense(values: list[Tensor], weights: list[Tensor] | None = None) -> "JaggedTensor":
-        """One example from each tensor.
+        """Make one example from each tensor.
 
         Args:
-            values: B >= 1 tensors [length, ...], alike but for their lengths.
+            values: B >= 1 tensors [length, ...] that differ only in length.
             weights: B tensors of the same lengths.
 
         Returns:
-            With int32 lengths.
+            A tensor with int32 lengths.
 
         Raises:
-            InputError: no tensors, or a number or length of weights that differs.
+            InputError: no tensors, or another number or length of weights.
         """
         return _from_dense(values, weights)
 
@@ -84,7 +81,7 @@ class JaggedTensor(JaggedBase):
     def from_dense_lengths(
         values: Tensor, lengths: Tensor, weights: Tensor | None = None
     ) -> "JaggedTensor":
-        """The first ``lengths[i]`` values of each row. Waits for the device.
+        """Take the first ``lengths[i]`` values of each row i. Waits for the device.
 
         Args:
             values: [B, N, ...].
@@ -92,12 +89,12 @@ class JaggedTensor(JaggedBase):
             weights: floating [B, N].
 
         Raises:
-            InputError: shapes that disagree, or a length outside 0..N.
+            InputError: contradictory shapes, or a length outside 0..N.
         """
         return _from_dense_lengths(values, lengths, weights)
 
     def to_dense(self) -> list[Tensor]:
-        """B views [length, ...]. Waits for the device."""
+        """B views [length, ...] of the values. Waits for the device."""
         return _cut(self._values, self.lengths())
 
     def to_dense_weights(self) -> list[Tensor]:
@@ -107,11 +104,11 @@ class JaggedTensor(JaggedBase):
     def to_padded_dense(
         self, desired_length: int | None = None, padding_value: float = 0.0
     ) -> Tensor:
-        """Examples as rows of one width: the first values of a longer one, a shorter one padded.
+        """Truncate or pad each example to one width.
 
         Args:
-            desired_length: the width; None takes the longest example's, which waits for the device.
-            padding_value: fills the rest; a whole number where values are integers.
+            desired_length: width. None: length of the longest example, which waits for the device.
+            padding_value: fills shorter examples. A whole number for integer values.
 
         Returns:
             [B, width, ...], dtype of the values.
@@ -123,21 +120,21 @@ class JaggedTensor(JaggedBase):
             self._values, self.lengths(), self.offsets(), desired_length, padding_value
         )
         if self._values.requires_grad and not padded.requires_grad:
-            # Nothing was taken from the values. Backward reaches them all the same, because in
-            # sharded training other ranks wait for this one there.
+            # No value was used, but backward must still reach the values: in sharded training,
+            # other ranks wait there for this one.
             padded = padded + 0 * self._values.sum()
         return padded
 
     def to_padded_dense_weights(
         self, desired_length: int | None = None, padding_value: float = 0.0
     ) -> Tensor:
-        """As ``to_padded_dense``, of the weights."""
+        """Truncate or pad the weights; see ``to_padded_dense``."""
         return pad_jagged(
             self.weights(), self.lengths(), self.offsets(), desired_length, padding_value
         )
 
     def to(self, device: torch.device, non_blocking: bool = False) -> "JaggedTensor":
-        """A copy on ``device``; itself shared where it already lies there."""
+        """A copy on ``device``. Tensors that are there already are shared."""
         weights = self._weights
         if weights is not None:
             weights = weights.to(device, non_blocking=non_blocking)
@@ -159,7 +156,7 @@ class JaggedTensor(JaggedBase):
         return jagged_text(self)
 
 
-# These functions read objects that are proxies in a torch.fx trace: wrapped, each is one node.
+# In a torch.fx trace these functions get proxies, so each is wrapped as one node.
 
 
 @torch.fx.wrap
@@ -169,9 +166,9 @@ def _from_dense(values: list[Tensor], weights: list[Tensor] | None) -> JaggedTen
     lengths = [value.size(0) for value in values]
     joined = None
     if weights is not None:
-        found = [weight.size(0) for weight in weights]
-        if found != lengths:
-            raise InputError(f"from_dense: expected weights of lengths {lengths}, got {found}")
+        sizes = [weight.size(0) for weight in weights]
+        if sizes != lengths:
+            raise InputError(f"from_dense: expected weights of lengths {lengths}, got {sizes}")
         joined = torch.cat(weights)
     device = values[0].device
     return JaggedTensor(
@@ -193,9 +190,9 @@ def _from_dense_lengths(values: Tensor, lengths: Tensor, weights: Tensor | None)
     outside = torch.nonzero((lengths < 0) | (lengths > width)).flatten()
     if outside.numel() > 0:
         at = int(outside[0].item())
-        got = int(lengths[at].item())
         raise InputError(
-            f"from_dense_lengths: expected lengths in 0..{width}, got {got} at example {at}"
+            f"from_dense_lengths: expected lengths in 0..{width}, "
+            f"got {int(lengths[at].item())} at example {at}"
         )
     inside = torch.arange(width, device=values.device).unsqueeze(0) < lengths.unsqueeze(1)
     kept = None

@@ -1,8 +1,7 @@
-"""The parts of ``KeyedJaggedTensor`` objects that are made of others, whole or exchanged between
-ranks.
+"""Builds a ``KeyedJaggedTensor`` from others: concatenated, or received from other ranks.
 
-    rank 0  keys a b | c      splits [2, 1]      rank 0 gets  a0 b0 a1 b1  and builds  a: a0 a1
-    rank 1  keys a b | c                                      recat 0 2 1 3            b: b0 b1
+rank 0  keys a b | c      splits [2, 1]      rank 0 receives a0 b0 a1 b1 and builds a: a0 a1
+rank 1  keys a b | c                                      recat 0 2 1 3             b: b0 b1
 """
 
 from __future__ import annotations
@@ -41,7 +40,6 @@ class Parts(NamedTuple):
 
 
 def emptied(kjt: KeyedJaggedTensor) -> Parts:
-    """See ``KeyedJaggedTensor.empty_like``."""
     variable = kjt.variable_stride_per_key()
     weights = kjt.weights_or_none()
     inverse = kjt.inverse_indices_or_none()
@@ -57,7 +55,6 @@ def emptied(kjt: KeyedJaggedTensor) -> Parts:
 
 
 def concatenated(kjts: list[KeyedJaggedTensor]) -> Parts:
-    """See ``KeyedJaggedTensor.concat``."""
     if not kjts:
         raise InputError("concat: expected at least 1 KeyedJaggedTensor, got 0")
     first = kjts[0]
@@ -80,7 +77,6 @@ def concatenated(kjts: list[KeyedJaggedTensor]) -> Parts:
 
 
 def _check_alike(first: KeyedJaggedTensor, kjt: KeyedJaggedTensor) -> None:
-    """Refuse to concatenate a variable batch and another, other strides, or weights and none."""
     if kjt.variable_stride_per_key() != first.variable_stride_per_key():
         raise InputError(
             f"features {kjt.keys()}: expected stride_per_key_per_rank as in "
@@ -98,15 +94,13 @@ def _check_alike(first: KeyedJaggedTensor, kjt: KeyedJaggedTensor) -> None:
 
 
 def _flat(counts: list[list[int] | None]) -> list[int] | None:
-    """All counts in one list. None if some are unknown."""
-    known = [each for each in counts if each is not None]
+    known = [counts_of_kjt for counts_of_kjt in counts if counts_of_kjt is not None]
     if len(known) != len(counts):
         return None
     return list(chain.from_iterable(known))
 
 
 def _concat_inverse(kjts: list[KeyedJaggedTensor]) -> tuple[list[str], Tensor] | None:
-    """The inverse indices of all keys, or None if no batch has any."""
     keys: list[str] = []
     parts: list[Tensor] = []
     for kjt in kjts:
@@ -121,7 +115,7 @@ def _concat_inverse(kjts: list[KeyedJaggedTensor]) -> tuple[list[str], Tensor] |
             parts.append(inverse[1])
             if inverse[1].shape[1:] != parts[0].shape[1:]:
                 raise InputError(
-                    f"features {kjt.keys()}: inverse_indices: expected those of "
+                    f"features {kjt.keys()}: inverse_indices: expected "
                     f"{list(parts[0].shape[1:])} examples as in {kjts[0].keys()}, "
                     f"got {list(inverse[1].shape[1:])}"
                 )
@@ -169,18 +163,21 @@ def received(
     stride_per_rank: list[int] | None,
     stagger: int,
 ) -> Parts:
-    """The keys of one rank from what all ranks sent it: for each key, the examples of rank 0 first.
+    """Build the keys of one rank from the tensors that all ranks sent it. A key's examples are in
+    the order of the ranks.
 
     Args:
-        keys: that it received.
-        tensors: ``dist_tensors()`` of every rank, cut by its ``dist_splits()``: rank after rank.
-        variable_stride_per_key: whether strides are among them.
+        keys: keys of this rank.
+        tensors: parts of every rank's ``dist_tensors()``, cut by ``dist_splits()``, rank after
+            rank.
+        variable_stride_per_key: True if strides are among them.
         num_workers: number of ranks.
-        recat: integers: which segment, of a key of a rank, comes. If the batch is not variable and
-            ranks have different strides: which example comes. None: as received.
-        stride_per_rank: examples of each rank; not of a variable batch.
-        stagger: a divisor of the ranks, whose ranks stand in rows of ``num_workers / stagger``;
-            their strides are read by column.
+        recat: integers: number of the received segment at each place of the result. A segment is
+            one key of one rank; or one example, if the batch is not variable and ranks have
+            different strides. None: order as received.
+        stride_per_rank: examples of each rank, unless the batch is variable.
+        stagger: divisor of the number of ranks. Ranks are laid out in rows of ``num_workers /
+            stagger``, and their strides are read by column.
     """
     first = 3 if variable_stride_per_key else 2
     if len(tensors) not in (first, first + 1):
@@ -194,7 +191,7 @@ def received(
     strides = _strides(len(keys), tensors, variable_stride_per_key, num_workers, stride_per_rank)
     if sum(strides) != lengths.size(0):
         raise InputError(
-            f"dist_init: lengths: expected {sum(strides)}, as many as strides tell, "
+            f"dist_init: lengths: expected {sum(strides)} elements, the sum of the strides, "
             f"got {lengths.size(0)}"
         )
     per_key: list[list[int]] | None = None
@@ -234,7 +231,7 @@ def _strides(
         strides = tensors[2].long().tolist()
         if len(strides) != num_workers * num_keys:
             raise InputError(
-                f"dist_init: strides: expected {num_keys} of each of {num_workers} ranks, "
+                f"dist_init: strides: expected {num_keys} for each of {num_workers} ranks, "
                 f"got {len(strides)}"
             )
         return strides
@@ -248,6 +245,6 @@ def _strides(
 
 
 def _sums(numbers: list[int], splits: list[int]) -> list[int]:
-    """Sums of consecutive numbers; ``splits`` says how many numbers each sum takes."""
+    """Sums of consecutive numbers. ``splits`` has the count of numbers in each sum."""
     sums = running_sums(numbers)
     return [sums[end] - sums[begin] for begin, end in pairwise(running_sums(splits))]

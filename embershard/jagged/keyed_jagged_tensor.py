@@ -1,5 +1,3 @@
-"""``KeyedJaggedTensor``: the sparse features of a batch in one set of tensors."""
-
 from typing import Any
 
 import torch
@@ -10,11 +8,11 @@ from embershard.jagged import checks, joined, segments
 from embershard.jagged.jagged_base import JaggedBase
 from embershard.jagged.jagged_tensor import JaggedTensor
 from embershard.jagged.pytrees import jagged_children, register_pytree
-from embershard.jagged.rendering import keyed_jagged_repr, keyed_jagged_text
+from embershard.jagged.text import keyed_jagged_repr, keyed_jagged_text
 
 
 class KeyedJaggedTensor(JaggedBase):
-    """One jagged list of values for each of F keys and each of B examples ("stride"), by key first.
+    """A batch's sparse features: a list of values for each of F keys and B examples ("stride").
 
                  example 0   example 1   example 2
         "user"   [v0, v1]    []          [v2]
@@ -25,11 +23,14 @@ class KeyedJaggedTensor(JaggedBase):
         lengths  [2, 0, 1,  1, 1, 3]                  [F * B]
         offsets  [0, 2, 2, 3, 4, 5, 8]                [F * B + 1]
 
-    Works in torch.fx traces and as a torch pytree. Tensors are kept, not copied.
+    Works in torch.fx traces and as a torch pytree. Tensors are not copied.
 
-    Building one checks keys, shapes and dtypes and never waits for a device. ``length_per_key`` and
-    what needs it check that lengths sum to the number of values.
+    The constructor checks keys, shapes and dtypes and never waits for a device. ``length_per_key``
+    and the methods that use it check that lengths sum to the number of values.
     ``validate_keyed_jagged_tensor`` checks every length and offset.
+
+    In a variable batch, keys have different numbers of examples. ``stride_per_key_per_rank`` has
+    them, and inverse indices say which of a key's examples each of the B examples is.
 
     Args:
         keys: F distinct names.
@@ -37,17 +38,18 @@ class KeyedJaggedTensor(JaggedBase):
         weights: numbers, [total, ...]: one for each value. None: unweighted.
         lengths: int32 or int64, [F * B] or [F, B].
         offsets: int32 or int64, [F * B + 1]; first 0, last the total.
-        stride: B. None: from lengths or offsets. For a variable batch: the width of the inverse
-            indices, or without them the largest stride of a key. 0 without keys.
-        length_per_key: number of values of each key, where known: spares waiting for the device.
-        stride_per_key_per_rank: examples of each key, of each rank whose batch is in it: a variable
-            batch, in which the lengths of a key are as many as the sum of its numbers. None: B.
-        inverse_indices: keys, and int64 [keys, B]: which of a key's examples each of B examples is.
-        repeated_keys: whether a key may come twice, with the same examples, as ``permute`` gives.
+        stride: B. None: computed from lengths or offsets. For a variable batch: width of the
+            inverse indices, or else the largest stride of a key. 0 without keys.
+        length_per_key: number of values of each key, if known; saves waiting for the device.
+        stride_per_key_per_rank: for a variable batch, examples of each key on each rank whose batch
+            it contains. A key has as many lengths as examples on all ranks.
+        inverse_indices: keys, and int64 [keys, B].
+        repeated_keys: True if a key may occur twice, with the same examples, as in the result of
+            ``permute``.
 
     Raises:
-        InputError: neither lengths nor offsets; a key that comes twice; a number of
-            lengths, offsets or weights that contradicts keys, stride or values; a wrong dtype.
+        InputError: neither lengths nor offsets; a repeated key; lengths, offsets or weights that
+            contradict keys, stride or values; a wrong dtype.
     """
 
     def __init__(
@@ -73,7 +75,7 @@ class KeyedJaggedTensor(JaggedBase):
             lengths = lengths.reshape(-1)
         strides: list[int] | None = None
         if stride_per_key_per_rank is not None:
-            strides = [sum(each) for each in stride_per_key_per_rank]
+            strides = [sum(of_ranks) for of_ranks in stride_per_key_per_rank]
         fault = "" if repeated_keys else checks.keys_fault(names)
         fault = fault or checks.jagged_fault(values, weights, lengths, offsets)
         examples = 0
@@ -100,8 +102,7 @@ class KeyedJaggedTensor(JaggedBase):
         weights: Tensor | None = None,
         stride: int | None = None,
     ) -> "KeyedJaggedTensor":
-        """As the constructor, and computes ``length_per_key`` at once: waits for the device.
-        Raises InputError also where the lengths do not sum to the number of values."""
+        """Call the constructor, then ``sync()``, which also checks the sum of the lengths."""
         return KeyedJaggedTensor(keys, values, weights, lengths, None, stride).sync()
 
     @staticmethod
@@ -112,13 +113,13 @@ class KeyedJaggedTensor(JaggedBase):
         weights: Tensor | None = None,
         stride: int | None = None,
     ) -> "KeyedJaggedTensor":
-        """As the constructor, and computes ``length_per_key`` at once: waits for the device.
-        Raises InputError also where the offsets do not lead from 0 to the number of values."""
+        """Call the constructor, then ``sync()``, which also checks the first and last offset."""
         return KeyedJaggedTensor(keys, values, weights, None, offsets, stride).sync()
 
     @staticmethod
     def concat(kjt_list: list["KeyedJaggedTensor"]) -> "KeyedJaggedTensor":
-        """All keys, in order. Raises InputError for none, parts that differ, or a key twice."""
+        """All keys, in order. Raises InputError for an empty list, parts that differ, or a repeated
+        key."""
         return _concat(kjt_list)
 
     @staticmethod
@@ -129,60 +130,63 @@ class KeyedJaggedTensor(JaggedBase):
         weights_dtype: torch.dtype | None = None,
         lengths_dtype: torch.dtype = torch.int32,
     ) -> "KeyedJaggedTensor":
-        """No keys and no examples. dtypes left out are torch's default one."""
+        """A batch without keys and examples. Missing dtypes are torch's default dtype."""
         return _empty(is_weighted, device, values_dtype, weights_dtype, lengths_dtype)
 
     @staticmethod
     def empty_like(kjt: "KeyedJaggedTensor") -> "KeyedJaggedTensor":
-        """No keys, but stride, dtypes, device and weightedness of ``kjt``."""
+        """A batch without keys that has the stride, dtypes and device of ``kjt``, and weights if it
+        has."""
         return _empty_like(kjt)
 
     @staticmethod
     def from_jt_dict(jt_dict: dict[str, JaggedTensor]) -> "KeyedJaggedTensor":
-        """One key from each entry, in order. Raises InputError for other examples or weights."""
+        """One key from each entry, in order. Raises InputError if entries differ in examples or
+        weights."""
         return _from_jt_dict(jt_dict)
 
     def keys(self) -> list[str]:
-        """The F names. Not to be changed."""
+        """The F names. Do not change the list."""
         return self._keys
 
     def stride(self) -> int:
-        """B, the number of examples; parts of a variable batch have that of the whole."""
+        """B, the number of examples. Parts of a variable batch have that of the whole."""
         return self._stride
 
     def stride_per_key(self) -> list[int]:
-        """Number of examples of each key."""
         if self._strides is None:
             return [self._stride for _ in self._keys]
         return [sum(ranks) for ranks in self._strides]
 
     def stride_per_key_per_rank(self) -> list[list[int]]:
-        """Examples of each key of each rank; without a variable batch, one rank's."""
+        """Examples of each key on each rank; of one rank, unless the batch is variable."""
         if self._strides is None:
             return [[self._stride] for _ in self._keys]
         return self._strides
 
     def variable_stride_per_key(self) -> bool:
-        """Whether it was built with ``stride_per_key_per_rank``."""
+        """True if built with ``stride_per_key_per_rank``."""
         return self._strides is not None
 
     def inverse_indices_or_none(self) -> tuple[list[str], Tensor] | None:
-        """Keys, and int64 [keys, B]. None: not given."""
+        """Keys, and int64 [keys, B], or None."""
         return None if self._inverse is None else (self._inverse_keys, self._inverse)
 
     def inverse_indices(self) -> tuple[list[str], Tensor]:
-        """As ``inverse_indices_or_none``. Raises InputError when they were not given."""
+        """Keys, and int64 [keys, B]. Raises InputError if there are none."""
         if self._inverse is None:
-            raise InputError("inverse_indices: expected a KeyedJaggedTensor with them, got none")
+            raise InputError(
+                "inverse_indices: expected a KeyedJaggedTensor with them, got one without"
+            )
         return self._inverse_keys, self._inverse
 
     def sync(self) -> "KeyedJaggedTensor":
-        """Itself, with ``length_per_key`` computed: waits for the device."""
+        """Compute ``length_per_key``, which waits for the device, and return the same object."""
         self.length_per_key()
         return self
 
     def unsync(self) -> "KeyedJaggedTensor":
-        """Itself; ``length_per_key`` is forgotten."""
+        """Forget ``length_per_key`` and return the same object."""
         self._length_per_key = None
         return self
 
@@ -209,31 +213,30 @@ class KeyedJaggedTensor(JaggedBase):
         return counts
 
     def length_per_key_or_none(self) -> list[int] | None:
-        """``length_per_key`` if it was given or asked for before."""
+        """``length_per_key``, or None if it was not passed and not computed yet."""
         return self._length_per_key
 
     def offset_per_key(self) -> list[int]:
-        """Where each key's values begin, and at the end the total: F + 1 numbers."""
+        """First value of each key, and the total: F + 1 numbers."""
         return segments.running_sums(self.length_per_key())
 
     def offset_per_key_or_none(self) -> list[int] | None:
-        """``offset_per_key`` if it needs no waiting."""
+        """``offset_per_key``, or None if computing it would wait for the device."""
         known = self._length_per_key
         return None if known is None else segments.running_sums(known)
 
     def lengths_offset_per_key(self) -> list[int]:
-        """Where each key's lengths begin, and at the end their number: F + 1 numbers."""
+        """First length of each key, and the number of lengths: F + 1 numbers."""
         return segments.running_sums(self.stride_per_key())
 
     def index_per_key(self) -> dict[str, int]:
-        """Position of each key."""
         return {key: i for i, key in enumerate(self._keys)}
 
     def split(self, segments: list[int]) -> list["KeyedJaggedTensor"]:
         """Consecutive groups of keys, as views.
 
         Args:
-            segments: number of keys in each group; 0 makes a group without keys.
+            segments: number of keys in each group; may be 0.
 
         Raises:
             InputError: a negative number, or numbers that do not sum to the number of keys.
@@ -249,10 +252,10 @@ class KeyedJaggedTensor(JaggedBase):
         return groups
 
     def permute(self, indices: list[int]) -> "KeyedJaggedTensor":
-        """The keys at ``indices``, in that order, as often as they come; others are left out.
+        """The keys at ``indices``, in that order. An index may be repeated or left out.
 
         Raises:
-            InputError: an index that is no key's position.
+            InputError: an index that is not a key's position.
         """
         fault = checks.positions_fault(indices, len(self._keys))
         if fault:
@@ -277,27 +280,26 @@ class KeyedJaggedTensor(JaggedBase):
         )
 
     def flatten_lengths(self) -> "KeyedJaggedTensor":
-        """Itself: lengths are kept flat."""
+        """Returns the same object, since lengths are always flat."""
         return self
 
     def __getitem__(self, key: str) -> JaggedTensor:
-        """The B examples of one key, as views. Raises MissingKeyError (a KeyError too)."""
+        """The B examples of one key, as views. Raises MissingKeyError, which is a KeyError."""
         if key not in self._keys:
             raise MissingKeyError(f"feature '{key}': expected one of {self._keys}")
         return self._feature(self._keys.index(key), self.offset_per_key())
 
     def to_dict(self) -> dict[str, JaggedTensor]:
-        """Every key's examples, as views, in the order of the keys."""
         bounds = self.offset_per_key()
         return {key: self._feature(index, bounds) for index, key in enumerate(self._keys)}
 
     def to(
         self, device: torch.device, non_blocking: bool = False, dtype: torch.dtype | None = None
     ) -> "KeyedJaggedTensor":
-        """A copy on ``device``; tensors that lie there already are shared.
+        """A copy on ``device``. Tensors that are there already are shared.
 
         Args:
-            dtype: of the weights; None leaves them as they are.
+            dtype: dtype of the weights. None: unchanged.
         """
         weights = self._weights
         if weights is not None:
@@ -333,12 +335,12 @@ class KeyedJaggedTensor(JaggedBase):
         return joined.labels_to_send(self)
 
     def dist_splits(self, key_splits: list[int]) -> list[list[int]]:
-        """Elements of each of ``dist_tensors()`` for each rank, which gets the next ``key_splits``
-        keys. Raises InputError for a negative number, or a sum that is not that of the keys."""
+        """Number of elements of each of ``dist_tensors()`` for each rank, if each rank gets the
+        next ``key_splits`` keys. Raises InputError for negative numbers or a wrong sum."""
         return joined.splits_to_send(self, key_splits)
 
     def dist_tensors(self) -> list[Tensor]:
-        """What is sent, cut by ``dist_splits()``."""
+        """Tensors to send to other ranks, cut by ``dist_splits()``."""
         return joined.tensors_to_send(self)
 
     @staticmethod
@@ -351,7 +353,8 @@ class KeyedJaggedTensor(JaggedBase):
         stride_per_rank: list[int] | None,
         stagger: int = 1,
     ) -> "KeyedJaggedTensor":
-        """The keys of one rank, from ``dist_tensors()`` of all ranks: see ``joined.received``."""
+        """Build the keys of one rank from ``dist_tensors()`` of all ranks: see
+        ``joined.received``."""
         return _received(
             keys, tensors, variable_stride_per_key, num_workers, recat, stride_per_rank, stagger
         )
@@ -395,7 +398,7 @@ class KeyedJaggedTensor(JaggedBase):
         )
 
 
-# These functions read objects that are proxies in a torch.fx trace: wrapped, each is one node.
+# In a torch.fx trace these functions get proxies, so each is wrapped as one node.
 
 
 @torch.fx.wrap

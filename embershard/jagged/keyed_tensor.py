@@ -1,9 +1,6 @@
-"""``KeyedTensor``: dense features of known widths side by side in one tensor.
+"""``KeyedTensor``, which TorchScript compiles, since dense programs may contain it."""
 
-Dense programs may contain it, so it compiles in TorchScript.
-"""
-
-# No postponed annotations: TorchScript cannot resolve torch.device in them.
+# TorchScript cannot resolve torch.device in postponed annotations.
 
 from typing import Any
 
@@ -13,28 +10,28 @@ from torch import Tensor
 from embershard.errors import InputError, MissingKeyError
 from embershard.jagged.checks import keyed_fault, keys_fault
 from embershard.jagged.pytrees import TraceableMeta, register_pytree
-from embershard.jagged.rendering import keyed_text
 from embershard.jagged.segments import places_of, running_sums
+from embershard.jagged.text import keyed_text
 
 
 class KeyedTensor(metaclass=TraceableMeta):
-    """F named parts of one tensor, behind each other along ``key_dim``.
+    """F named parts of one tensor, side by side along ``key_dim``.
 
         keys            ["user", "item"]
         length_per_key  [2, 3]
         values          [[u0, u1, i0, i1, i2],     [B, 5], one row an example
                          [u0, u1, i0, i1, i2]]
 
-    Works in TorchScript, in torch.fx traces and as a torch pytree. The tensor is kept, not copied.
+    Works in TorchScript, in torch.fx traces and as a torch pytree. The tensor is not copied.
 
     Args:
         keys: F distinct names.
-        length_per_key: width of each along ``key_dim``.
-        values: any dtype, [B, sum of the widths] where ``key_dim`` is 1.
+        length_per_key: width of each key along ``key_dim``.
+        values: any dtype, [B, sum of the widths] if ``key_dim`` is 1.
         key_dim: dimension of ``values`` that the keys share, counted from 0.
 
     Raises:
-        InputError: a key that comes twice, or widths that contradict keys or values.
+        InputError: a repeated key, or widths that contradict keys or values.
     """
 
     def __init__(
@@ -49,21 +46,21 @@ class KeyedTensor(metaclass=TraceableMeta):
         self._length_per_key: list[int] = widths
         self._values: Tensor = values
         self._key_dim: int = key_dim
-        # TorchScript reads the type of an attribute from a variable, not from None.
+        # TorchScript reads an attribute's type from the type of a variable, not from None.
         places: dict[str, tuple[int, int]] | None = None
         self._places: dict[str, tuple[int, int]] | None = places
 
     @staticmethod
     def from_tensor_list(keys: list[str], tensors: list[Tensor], key_dim: int = 1) -> "KeyedTensor":
-        """One key from each tensor, joined along ``key_dim``.
+        """Concatenate one tensor for each key along ``key_dim``.
 
         Raises:
-            InputError: no tensors, or a number of them that is not the number of keys.
+            InputError: no tensors, or not as many tensors as keys.
         """
         return _from_tensor_list(keys, tensors, key_dim)
 
     def keys(self) -> list[str]:
-        """The F names. Not to be changed."""
+        """The F names. Do not change the list."""
         return self._keys
 
     def values(self) -> Tensor:
@@ -73,19 +70,18 @@ class KeyedTensor(metaclass=TraceableMeta):
         return self._key_dim
 
     def device(self) -> torch.device:
-        """Where the values lie."""
         return self._values.device
 
     def length_per_key(self) -> list[int]:
-        """Width of each key. Not to be changed."""
+        """Width of each key. Do not change the list."""
         return self._length_per_key
 
     def offset_per_key(self) -> list[int]:
-        """Where each key begins along ``key_dim``, and at the end the total: F + 1 numbers."""
+        """First position of each key along ``key_dim``, and the total: F + 1 numbers."""
         return running_sums(self._length_per_key)
 
     def __getitem__(self, key: str) -> Tensor:
-        """A view of one key. Raises MissingKeyError (a KeyError too)."""
+        """A view of one key. Raises MissingKeyError, which is a KeyError."""
         places = self._places
         if places is None:
             places = places_of(self._keys, self._length_per_key)
@@ -96,7 +92,6 @@ class KeyedTensor(metaclass=TraceableMeta):
         return self._values.narrow(self._key_dim, start, width)
 
     def to_dict(self) -> dict[str, Tensor]:
-        """A view of every key, in order."""
         parts: dict[str, Tensor] = {}
         start = 0
         for index, name in enumerate(self._keys):
@@ -107,26 +102,26 @@ class KeyedTensor(metaclass=TraceableMeta):
 
     @staticmethod
     def regroup(keyed_tensors: list["KeyedTensor"], groups: list[list[str]]) -> list[Tensor]:
-        """One tensor a group: its keys, wherever they are found, joined along the key dimension.
+        """Concatenate the keys of each group along the key dimension.
 
         Args:
-            keyed_tensors: at least one, of one key_dim, no key in two of them.
-            groups: at least one key each; a key may come in several.
+            keyed_tensors: at least one, all with the same key_dim; no key occurs in two of them.
+            groups: at least one key each; a key may be in several groups.
 
         Raises:
-            InputError: against the above, or a key that none has.
+            InputError: tensors or groups that differ from this, or an unknown key.
         """
         tensors = regroup_keyed(keyed_tensors, groups)
-        return [tensors[i] for i in range(len(groups))]  # a list in a torch.fx trace, too
+        return [tensors[i] for i in range(len(groups))]  # A list also in a torch.fx trace.
 
     @staticmethod
     def regroup_as_dict(
         keyed_tensors: list["KeyedTensor"], groups: list[list[str]], keys: list[str]
     ) -> dict[str, Tensor]:
-        """As ``regroup``, with ``keys`` naming the groups.
+        """``regroup``, with a name for each group.
 
         Raises:
-            InputError: also for a number of names that is not the number of groups, or one twice.
+            InputError: see ``regroup``; also for a wrong number of names, or a repeated one.
         """
         fault = keys_fault(keys)
         if fault == "" and len(keys) != len(groups):
@@ -140,13 +135,13 @@ class KeyedTensor(metaclass=TraceableMeta):
         return named
 
     def to(self, device: torch.device, non_blocking: bool = False) -> "KeyedTensor":
-        """A copy on ``device``; the tensor is shared where it already lies there."""
+        """A copy on ``device``. A tensor that is there already is shared."""
         values = self._values.to(device, non_blocking=non_blocking)
         return KeyedTensor(self._keys, self._length_per_key, values, self._key_dim)
 
     @torch.jit.unused
     def record_stream(self, stream: torch.Stream) -> None:
-        """Keep the tensor's memory until ``stream`` has done what is queued on it now."""
+        """Keep the tensor's memory until ``stream`` has done the work that is queued on it now."""
         self._values.record_stream(stream)
 
     @torch.jit.unused
@@ -162,7 +157,8 @@ class KeyedTensor(metaclass=TraceableMeta):
         return keyed_text(self)
 
 
-# Lists of tensors are lists of proxies in a torch.fx trace: wrapped, each function is one node.
+# In a torch.fx trace a list of tensors is a list of proxies, so each function is wrapped as one
+# node.
 
 
 @torch.fx.wrap

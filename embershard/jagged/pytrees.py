@@ -1,5 +1,4 @@
-"""Jagged tensors as nodes of torch's pytrees, whose tensors ``tree_map`` and torch.export see, and
-in torch.fx traces."""
+"""Registers jagged tensors as nodes of torch's pytrees, and makes them traceable by torch.fx."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -13,15 +12,15 @@ Node = TypeVar("Node")
 
 
 def tree_map(function: Callable[[Tensor], Any], node: Node) -> Node:
-    """``node`` with ``function`` applied to each of its tensors."""
     mapped: Node = _pytree.tree_map(function, node)
     return mapped
 
 
 def jagged_children(node: Any) -> tuple[str, ...]:
-    """Values, then the one of lengths and offsets that the object was built from, then weights.
+    """Names of a node's tensors: values, lengths or offsets, and weights.
 
-    The other one may have been computed since: two objects built alike keep one structure.
+    Only the one of lengths and offsets that the object was built from counts. The other one may be
+    computed at any time, which must not change the structure.
     """
     names = ("_values", "_offsets" if node._by_offsets else "_lengths")
     return names if node._weights is None else (*names, "_weights")
@@ -34,10 +33,10 @@ def register_pytree(
     static: tuple[str, ...],
     optional: tuple[str, ...] = (),
 ) -> None:
-    """Make ``cls`` a node. Rebuilding checks nothing, for leaves that are no tensors.
+    """Make ``cls`` a pytree node. Rebuilding checks nothing, since leaves may be no tensors.
 
     Args:
-        children: names of the attributes of an object that are its children.
+        children: returns the names of the attributes that are an object's children.
         static: attributes that belong to the structure: numbers, or lists of strings or numbers.
         optional: attributes that are None after rebuilding unless they are children.
     """
@@ -79,8 +78,8 @@ def _frozen(value: Any) -> Any:
 class TraceableMeta(ProxyableClassMeta):
     """Metaclass of classes whose construction from traced values is one node of the graph.
 
-    ``torch.fx.ProxyableClassMeta`` does that too, but asks torch whether a trace is running, which
-    torch answers with a warning in every user's log. Here the arguments tell.
+    ``torch.fx.ProxyableClassMeta`` does the same, but makes torch log a warning for every user.
+    This class looks for proxies among the arguments instead.
     """
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -1,8 +1,8 @@
-"""Arithmetic on lengths and offsets, without a loop over examples, for TorchScript too.
+"""Arithmetic on lengths and offsets without a loop over examples, also for TorchScript.
 
-lengths  [2, 0, 1]        how many values each example has
-offsets  [0, 2, 2, 3]     where each example begins, and at the end the total
-values   [v0, v1, v2]     all examples' values behind each other
+lengths  [2, 0, 1]        number of values of each example
+offsets  [0, 2, 2, 3]     first value of each example, and the total
+values   [v0, v1, v2]     values of all examples
 """
 
 import math
@@ -14,10 +14,10 @@ from embershard.errors import InputError
 
 
 def lengths_to_offsets(lengths: Tensor, total: int) -> Tensor:
-    """Offsets ``[B + 1]`` of ``lengths`` in their dtype; int64 if ``total``, the number of values,
-    is past 2^31 - 1."""
+    """Offsets [B + 1] in the dtype of ``lengths``, or int64 if ``total``, the number of values,
+    exceeds int32."""
     dtype = lengths.dtype
-    if total > 2147483647:  # the largest int32
+    if total > 2147483647:  # The largest int32.
         dtype = torch.int64
     offsets = torch.zeros(lengths.size(0) + 1, dtype=dtype, device=lengths.device)
     offsets[1:] = torch.cumsum(lengths, dim=0, dtype=dtype)
@@ -25,7 +25,6 @@ def lengths_to_offsets(lengths: Tensor, total: int) -> Tensor:
 
 
 def offsets_to_lengths(offsets: Tensor) -> Tensor:
-    """Lengths [B] of ``offsets`` [B + 1], same dtype."""
     return offsets[1:] - offsets[:-1]
 
 
@@ -42,14 +41,14 @@ def counts_of_offsets(offsets: Tensor, num_keys: int) -> list[int]:
     """Number of values of each key, from offsets [num_keys * B + 1]. Waits for the device."""
     examples = (offsets.size(0) - 1) // max(num_keys, 1)
     at = torch.arange(num_keys + 1, device=offsets.device) * examples
-    bounds: list[int] = offsets[at].to(torch.int64).tolist()  # TorchScript lists int64 only
+    bounds: list[int] = offsets[at].to(torch.int64).tolist()  # TorchScript's tolist needs int64.
     if bounds[0] != 0:
         raise InputError(f"offsets: expected the first to be 0, got {bounds[0]}")
     return [bounds[i + 1] - bounds[i] for i in range(num_keys)]
 
 
 def counts_at(offsets: Tensor, bounds: list[int]) -> list[int]:
-    """Number of values between positions of ``offsets``. Waits for the device."""
+    """Number of values between consecutive positions of ``offsets``. Waits for the device."""
     ends: list[int] = offsets[torch.tensor(bounds, device=offsets.device)].to(torch.int64).tolist()
     if ends[0] != 0:
         raise InputError(f"offsets: expected the first to be 0, got {ends[0]}")
@@ -59,7 +58,7 @@ def counts_at(offsets: Tensor, bounds: list[int]) -> list[int]:
 def stride_of(
     num_keys: int, stride: int | None, lengths: Tensor | None, offsets: Tensor | None
 ) -> int:
-    """Examples a key: as given, or as many as the number of lengths tells, rounded down."""
+    """``stride``, or else the number of lengths over the number of keys, rounded down."""
     if stride is not None:
         return stride
     slots = 0
@@ -89,7 +88,7 @@ def places_of(keys: list[str], widths: list[int]) -> dict[str, tuple[int, int]]:
 
 
 def gather_slices(tensor: Tensor, bounds: list[int], order: list[int]) -> Tensor:
-    """The slices ``tensor[bounds[i]:bounds[i + 1]]`` for each i of ``order``, behind each other."""
+    """Concatenate the slices ``tensor[bounds[i]:bounds[i + 1]]`` for each i of ``order``."""
     if len(order) == 0:
         return tensor[:0]
     return torch.cat([tensor[bounds[i] : bounds[i + 1]] for i in order])
@@ -98,8 +97,8 @@ def gather_slices(tensor: Tensor, bounds: list[int], order: list[int]) -> Tensor
 def rows_of(
     names: list[str], keys: list[str], inverse: Tensor | None
 ) -> tuple[list[str], Tensor] | None:
-    """The inverse indices of ``names`` in their order, from ``inverse`` [keys, B]; names that are
-    no ``keys`` are left out."""
+    """Inverse indices of ``names`` in their order, from ``inverse`` [keys, B]. Names that are not
+    in ``keys`` are left out."""
     if inverse is None:
         return None
     if inverse.dim() == 0 or inverse.size(0) != len(keys):
@@ -109,22 +108,20 @@ def rows_of(
     rows: dict[str, int] = {}
     for i, key in enumerate(keys):
         rows[key] = i
-    found: list[str] = []
+    known: list[str] = []
     order: list[int] = []
     for name in names:
         if name in rows:
-            found.append(name)
+            known.append(name)
             order.append(rows[name])
-    return found, gather_slices(inverse, list(range(len(keys) + 1)), order)
+    return known, gather_slices(inverse, list(range(len(keys) + 1)), order)
 
 
 def pad_jagged(
     values: Tensor, lengths: Tensor, offsets: Tensor, width: int | None, padding: float
 ) -> Tensor:
-    """Rows of equal width, ``[B, width, ...]``: a longer example keeps its first ``values``,
-    [total, ...], a shorter one is filled with ``padding``, a whole number where values are
-    integers. ``lengths`` [B] and ``offsets`` [B + 1] agree. ``width``: None takes the longest
-    example's, which waits for the device."""
+    """Truncate or pad each example to one width, [B, width, ...]: see
+    ``JaggedTensor.to_padded_dense``. ``lengths`` [B] and ``offsets`` [B + 1] must agree."""
     integers = not values.is_floating_point() and not values.is_complex()
     if integers and (not math.isfinite(padding) or padding != math.floor(padding)):
         raise InputError(
@@ -138,7 +135,9 @@ def pad_jagged(
     elif lengths.size(0) > 0:
         columns = int(lengths.max().item())
         if columns < 0:
-            raise InputError(f"lengths: expected at least 0, got {columns} at most")
+            raise InputError(
+                f"lengths: expected at least 0, got only negative ones, up to {columns}"
+            )
 
     shape = [lengths.size(0), columns]
     for size in values.shape[1:]:

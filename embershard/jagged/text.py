@@ -1,4 +1,4 @@
-"""The contents of jagged and keyed tensors as text, for ``str()``."""
+"""Text of jagged and keyed tensors for ``str()`` and ``repr()``."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from embershard.jagged.keyed_tensor import KeyedTensor
 
 SHOWN: Final = 20
-"""Items of each list that are written; of a longer one the number of items follows."""
+"""Items shown of each list."""
 
 
 def jagged_text(jagged: JaggedTensor) -> str:
-    """``JaggedTensor([[1, 2], [], [3]])``. Waits for the device. ``repr`` of one whose lengths do
-    not sum to the number of values, or whose tensors have no contents (meta, traced)."""
+    """Contents as ``JaggedTensor([[1, 2], [], [3]])``. Waits for the device. Falls back to ``repr``
+    if the lengths contradict the values, or if tensors are meta or traced."""
     if not _has_contents(jagged.values()):
         return repr(jagged)
     try:
@@ -29,7 +29,6 @@ def jagged_text(jagged: JaggedTensor) -> str:
 
 
 def keyed_jagged_repr(kjt: KeyedJaggedTensor) -> str:
-    """Sizes, without contents."""
     return (
         f"KeyedJaggedTensor(keys={kjt.keys()}, stride={kjt.stride()}, "
         f"values={kjt.values().dtype}{list(kjt.values().shape)}, "
@@ -38,11 +37,11 @@ def keyed_jagged_repr(kjt: KeyedJaggedTensor) -> str:
 
 
 def keyed_jagged_text(kjt: KeyedJaggedTensor) -> str:
-    """A line of lists for each key. Otherwise as ``jagged_text``."""
+    """Lists of each key, one line a key. Falls back to ``repr`` like ``jagged_text``."""
     if not _has_contents(kjt.values()):
         return repr(kjt)
     try:
-        parts = kjt.split([1] * len(kjt.keys()))  # by position: a key may come twice
+        parts = kjt.split([1] * len(kjt.keys()))  # By position, since keys may be repeated.
         features = [_lists(part[part.keys()[0]]) for part in parts]
     except InputError as fault:
         return f"{repr(kjt)[:-1]}, {fault})"
@@ -50,7 +49,7 @@ def keyed_jagged_text(kjt: KeyedJaggedTensor) -> str:
 
 
 def keyed_text(keyed: KeyedTensor) -> str:
-    """A line of values for each key. Otherwise as ``jagged_text``."""
+    """Values of each key, one line a key. Falls back to ``repr`` like ``jagged_text``."""
     if not _has_contents(keyed.values()):
         return repr(keyed)
     parts = [_text(part) for part in keyed.to_dict().values()]
@@ -77,7 +76,7 @@ def _text(item: Tensor | list[Tensor]) -> str:
     if isinstance(item, Tensor) and item.dim() == 0:
         value = item.item()
         return f"{value:.6g}" if isinstance(value, float) else str(value)
-    texts = [_text(each) for each in item[:SHOWN]]
+    texts = [_text(part) for part in item[:SHOWN]]
     if len(item) > SHOWN:
         texts.append(f"... {len(item)} in all")
     return f"[{', '.join(texts)}]"

@@ -1,4 +1,4 @@
-"""The contents of jagged tensors: checked to the last length, and compared."""
+"""Checks and compares the contents of jagged tensors."""
 
 from bisect import bisect_right
 
@@ -13,15 +13,15 @@ from embershard.jagged.segments import counts_at
 
 
 def validate_keyed_jagged_tensor(kjt: KeyedJaggedTensor) -> None:
-    """Refuse a batch that contradicts itself. Reads all lengths or offsets: waits for the device.
+    """Refuse a batch with contradictory contents. Reads all lengths or offsets: waits for the
+    device.
 
-    The constructor has checked keys, shapes and dtypes; this checks them again, for objects that
-    did not come from it, and the contents: no negative length, offsets that begin at 0 and never
-    fall, and both leading to exactly the number of values; lengths and offsets that are both there
-    agree.
+    Lengths must not be negative; offsets must begin at 0 and never fall; both must lead to the
+    number of values, and agree if both are there. Repeats the constructor's checks, for objects
+    that were built without it.
 
     Raises:
-        InputError: naming feature and example, and what was expected and got.
+        InputError: names feature and example, and what was expected and received.
     """
     keys, values, stride = kjt.keys(), kjt.values(), kjt.stride()
     strides = kjt.stride_per_key() if kjt.variable_stride_per_key() else None
@@ -51,9 +51,9 @@ def _lengths_fault(kjt: KeyedJaggedTensor, lengths: Tensor) -> str:
     if at is not None:
         return f"{_where(kjt, at)}: expected a length of at least 0, got {int(lengths[at])}"
     total = kjt.values().size(0)
-    found = int(lengths.sum())  # int64 whatever the lengths are
-    if found != total:
-        return f"sum of lengths: expected {total}, the number of values, got {found}"
+    lengths_sum = int(lengths.sum())  # The sum is int64 for all dtypes.
+    if lengths_sum != total:
+        return f"sum of lengths: expected {total}, the number of values, got {lengths_sum}"
     return ""
 
 
@@ -79,38 +79,36 @@ def _agreement_fault(kjt: KeyedJaggedTensor, lengths: Tensor, expected: Tensor) 
         return ""
     return (
         f"{_where(kjt, at)}: expected length {int(expected[at])}, "
-        f"as offsets say, got {int(lengths[at])}"
+        f"from the offsets, got {int(lengths[at])}"
     )
 
 
 def _counts_fault(kjt: KeyedJaggedTensor) -> str:
-    """A ``length_per_key`` given by the caller against the lengths."""
-    given = kjt.length_per_key_or_none()
-    if given is None:
+    counts = kjt.length_per_key_or_none()
+    if counts is None:
         return ""
     actual = counts_at(kjt.offsets(), kjt.lengths_offset_per_key())
-    if given != actual:
-        return f"length_per_key: expected {actual}, the sums of the lengths, got {given}"
+    if counts != actual:
+        return f"length_per_key: expected {actual}, the sums of the lengths, got {counts}"
     return ""
 
 
 def _first(mask: Tensor) -> int | None:
-    """Position of the first True."""
-    found = torch.nonzero(mask)
-    return int(found[0]) if found.numel() else None
+    positions = torch.nonzero(mask)
+    return int(positions[0]) if positions.numel() else None
 
 
 def _where(kjt: KeyedJaggedTensor, at: int) -> str:
-    """Of the length at a position."""
+    """Feature and example of a length, for messages."""
     begins = kjt.lengths_offset_per_key()
     key = bisect_right(begins, at) - 1
     return f"feature '{kjt.keys()[key]}', example {at - begins[key]}"
 
 
 def jt_is_equal(jt_1: JaggedTensor, jt_2: JaggedTensor) -> bool:
-    """The same values, lengths and weights: bit for bit, dtype and device of values included.
+    """Compare values, lengths and weights bit by bit, and dtype and device of values.
 
-    Whether built from lengths or from offsets, and of which integer dtype, makes no difference.
+    Being built from lengths or from offsets, and their integer dtype, make no difference.
     """
     return (
         _same(jt_1.values(), jt_2.values())
@@ -120,7 +118,7 @@ def jt_is_equal(jt_1: JaggedTensor, jt_2: JaggedTensor) -> bool:
 
 
 def kjt_is_equal(kjt_1: KeyedJaggedTensor, kjt_2: KeyedJaggedTensor) -> bool:
-    """The same keys in the same order, examples of each, and contents as in ``jt_is_equal``.
+    """Compare keys, their order, their numbers of examples, and contents as ``jt_is_equal`` does.
 
     Inverse indices are not compared.
     """

@@ -125,11 +125,11 @@ ONES = torch.ones(4).long()
         ),
         "lengths": (
             lambda: KeyedJaggedTensor.dist_init(["a"], [ONES, ONES], False, 2, None, [2, 3]),
-            "dist_init: lengths: expected 5, as many as strides tell, got 4",
+            "dist_init: lengths: expected 5 elements, the sum of the strides, got 4",
         ),
         "strides": (
             lambda: KeyedJaggedTensor.dist_init(["a"], [ONES, ONES, ONES], True, 2, None, None),
-            "dist_init: strides: expected 1 of each of 2 ranks, got 4",
+            "dist_init: strides: expected 1 for each of 2 ranks, got 4",
         ),
         "recat": (
             lambda: KeyedJaggedTensor.dist_init(

@@ -94,7 +94,7 @@ def test_a_jagged_tensor_takes_no_table_of_lengths():
             {"lengths": ints(1, 1, 0).view(3, 1)},
             "lengths: expected 2 rows, one a key, got 3",
         ),
-        "no-keys": ([], {"lengths": ints()}, "expected none without keys, got 2"),
+        "no-keys": ([], {"lengths": ints()}, "expected 0 values without keys, got 2"),
         "counts-against-keys": (
             ["a"],
             {"lengths": ints(2), "length_per_key": [1, 1]},
@@ -240,7 +240,7 @@ def variable(key, inverse=None):
         ),
         "concat-inverse-examples": (
             lambda: KeyedJaggedTensor.concat([variable("a", ints(0)), variable("b", ints(0, 0))]),
-            r"features \['b'\]: inverse_indices: expected those of \[1\] examples as in \['a'\], "
+            r"features \['b'\]: inverse_indices: expected \[1\] examples as in \['a'\], "
             r"got \[2\]",
         ),
         "split-inverse-rows": (
@@ -307,7 +307,7 @@ TABLE = torch.zeros(2, 3)
         ),
         "padded-to-a-negative-length": (
             lambda: JaggedTensor(ints(), lengths=ints(-2, -1)).to_padded_dense(),
-            "lengths: expected at least 0, got -1 at most",
+            "lengths: expected at least 0, got only negative ones, up to -1",
         ),
         "padding-of-integers": (
             lambda: JaggedTensor(ints(1), lengths=ints(1)).to_padded_dense(2, 0.5),

@@ -87,7 +87,7 @@ def test_passes_whatever_was_computed_before():
         ),
         "lengths-against-offsets": (
             by(lengths=[1, 1, 2, 0], offsets=[0, 1, 1, 4, 4]),
-            "feature 'user', example 1: expected length 0, as offsets say, got 1",
+            "feature 'user', example 1: expected length 0, from the offsets, got 1",
         ),
         "counts-against-lengths": (
             by(lengths=[1, 0, 3, 0], length_per_key=[2, 2]),
