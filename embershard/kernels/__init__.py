@@ -1,6 +1,4 @@
-"""The only importer of FBGEMM and torch.ops: quantization of rows, fused tables, operators by name.
-On CPU fused tables are updated by an operator of this library, ``RowUpdate``. Tables of a dim that
-FBGEMM's lookups do not take are trained by torch."""
+"""Row quantization and fused tables. Only this package imports FBGEMM and calls torch.ops."""
 
 from embershard.kernels.devices import device_of
 from embershard.kernels.fbgemm import permute_segments

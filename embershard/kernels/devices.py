@@ -1,19 +1,20 @@
-"""``device_of``: which device a caller means."""
-
 import torch
 
 from embershard.errors import InputError
 
 
 def device_of(device: torch.device | str) -> torch.device:
-    """The device, if torch sees it. Raises InputError if it is neither cpu nor cuda, or CUDA where
-    there is none."""
+    """Parse a device name.
+
+    Raises:
+        InputError: the device is neither cpu nor cuda, or torch sees no CUDA device.
+    """
     try:
-        found = torch.device(device)
+        parsed = torch.device(device)
     except (RuntimeError, TypeError) as error:
         raise InputError(f"device: expected cpu or cuda, got {device!r}") from error
-    if found.type not in ("cpu", "cuda"):
-        raise InputError(f"device: expected cpu or cuda, got {found}")
-    if found.type == "cuda" and not torch.cuda.is_available():
-        raise InputError(f"device: expected cpu, as torch sees no CUDA device, got {found}")
-    return found
+    if parsed.type not in ("cpu", "cuda"):
+        raise InputError(f"device: expected cpu or cuda, got {parsed}")
+    if parsed.type == "cuda" and not torch.cuda.is_available():
+        raise InputError(f"device: expected cpu, as torch sees no CUDA device, got {parsed}")
+    return parsed

@@ -1,8 +1,5 @@
-"""Loads fbgemm_gpu. Nothing else in embershard imports it.
-
-It is loaded on first use rather than on import: loading takes over a second, and the plain
-modules work without it.
-"""
+"""Loads fbgemm_gpu, which nothing else in embershard imports. It is loaded on first use, because
+loading takes over a second and the plain modules work without it."""
 
 import warnings
 from functools import cache
@@ -17,7 +14,7 @@ def load_operators() -> None:
     """Register FBGEMM's operators under ``torch.ops.fbgemm``."""
     with warnings.catch_warnings():
         _ignore_missing_builds()
-        import fbgemm_gpu  # noqa: F401  importing it is what registers them
+        import fbgemm_gpu  # noqa: F401  importing it registers them
 
 
 @cache
@@ -32,7 +29,7 @@ def load_training() -> ModuleType:
 
 
 def _ignore_missing_builds() -> None:
-    # It tries every optimizer it knows, and warns of those that this build leaves out.
+    # FBGEMM warns about each optimizer that this build leaves out.
     warnings.filterwarnings(
         "ignore", message=r"(?s).*Failed to import: fbgemm_gpu", category=DeprecationWarning
     )
@@ -41,11 +38,11 @@ def _ignore_missing_builds() -> None:
 def permute_segments(
     order: Tensor, counts: Tensor, values: Tensor, weights: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Consecutive segments in another order; one may come several times, or not at all.
+    """Reorder consecutive segments. ``order`` may repeat a segment or leave it out.
 
     Args:
-        order: int32 ``(K,)``: which segment comes.
-        counts: integers ``(N,)`` of a segment each, or ``(N, B)``, whose rows sum to it.
+        order: int32 ``(K,)``: number of the segment at each position of the result.
+        counts: integers ``(N,)``: values of each segment, or ``(N, B)``, summed over each row.
         values: ``(total,)``, segment after segment.
         weights: float32 ``(total,)``.
 
@@ -53,7 +50,7 @@ def permute_segments(
         Counts, values and weights in the new order.
     """
     if not order.numel() or not counts.numel():
-        # There FBGEMM on CUDA returns its input.
+        # FBGEMM on CUDA returns its input unchanged in this case.
         return counts[order.long()], values[:0], None if weights is None else weights[:0]
     load_operators()
     fbgemm = torch.ops.fbgemm

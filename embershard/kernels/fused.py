@@ -1,8 +1,8 @@
-"""Embedding tables that are trained inside their own backward pass.
+"""Embedding tables whose backward pass updates the rows that were looked up.
 
-All tables lie in one buffer and all lookups of a batch are one call, FBGEMM's. Backward computes
-the gradient of the rows that were looked up and applies the optimizer to them at once: by
-``RowUpdate`` on CPU, by FBGEMM on CUDA. No gradient the size of a table ever exists.
+All tables lie in one FBGEMM buffer, and one FBGEMM call does all lookups of a batch. Backward
+computes gradients of these rows only, and applies the optimizer to them at once: ``RowUpdate`` on
+CPU, FBGEMM on CUDA.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,34 +26,31 @@ from embershard.kernels.huge_pages import move_to_huge_pages
 from embershard.kernels.row_update import RowUpdate
 
 DIM_MULTIPLE = 4
-"""FBGEMM trains dims that are a multiple of this."""
+"""FBGEMM trains only dims that are a multiple of this number."""
 
 COMPUTE_KERNELS = MappingProxyType(
     {"fused": "DEVICE", "fused_uvm": "MANAGED", "fused_uvm_caching": "MANAGED_CACHING"}
 )
-"""Name of a kernel -> where FBGEMM places weights on CUDA."""
+"""Kernel name -> where FBGEMM places weights on CUDA."""
 
 WEIGHT_DTYPES = MappingProxyType({torch.float32: "FP32", torch.float16: "FP16"})
-"""Types that weights are trained in."""
 
 
 class FusedTables:
-    """Tables in one buffer, their optimizer's state, and a lookup over all of them.
+    """Tables in one buffer, with their optimizer state.
 
-    Not a module on purpose: ``weights`` and ``states`` are views of FBGEMM's buffers, and
-    their holder must not move or replace them. See ``FusedEmbeddingBagCollection``. What FBGEMM
-    has no kernels for is refused by ``build_fused_tables``.
+    This is not a module, because ``weights`` and ``states`` are views of FBGEMM's buffers, which
+    their holder must not move or replace. Use ``build_fused_tables``, which checks the arguments.
 
     Args:
-        shapes: (rows, dim) of each table; dim a multiple of 4.
-        lookups: the table each lookup reads, by position in ``shapes``; not decreasing.
-        optimizer: applied in backward.
+        shapes: (rows, dim) of each table; dim is a multiple of 4.
+        lookups: position in ``shapes`` of the table that each lookup reads; not decreasing.
+        optimizer: optimizer that backward applies.
         device: cpu or cuda.
-        pooled: whether ``lookup`` gives sums of rows, or ``gather`` the rows themselves, for which
-            all tables have one dim.
-        compute_kernel: of COMPUTE_KERNELS: weights in the device's memory; on CUDA also in unified
-            memory, or in unified memory behind a cache on the device.
-        dtype: of the weights: float32 or float16. State and outputs are float32.
+        pooled: True for ``lookup``, which sums rows. False for ``gather``, which returns them; all
+            tables then have the same dim.
+        compute_kernel: place of the weights, a key of COMPUTE_KERNELS. On CPU only "fused".
+        dtype: float32 or float16 for weights. State and outputs are float32.
     """
 
     def __init__(
@@ -81,18 +78,18 @@ class FusedTables:
         self._is_cached = compute_kernel == "fused_uvm_caching"
 
         self.weights: list[Tensor] = [w.detach() for w in self._kernel.split_embedding_weights()]
-        """``(rows, dim)`` per table: views, written in place by every backward. With
-        ``fused_uvm_caching`` they hold that after ``flush()``."""
+        """``(rows, dim)`` per table: views that every backward writes to. With
+        ``fused_uvm_caching`` they are up to date only after ``flush()``."""
 
         self._steps = torch.zeros(1, dtype=torch.int64, device="cpu")
         self.states: list[dict[str, Tensor]] = named_states(optimizer, len(shapes), self._steps)
-        """Per table: the optimizer's state by name, likewise views: ``momentum1``, ``momentum2``:
-        float32 ``(rows,)`` or ``(rows, dim)``, by ``FusedOptimizer.state_columns``; ``steps``:
-        int64 ``(1,)`` on CPU, lookups that trained, if it ``counts_steps``."""
+        """Optimizer state per table, by name. ``momentum1`` and ``momentum2`` are views, float32
+        ``(rows,)`` or ``(rows, dim)``, as ``FusedOptimizer.state_columns`` says. ``steps``, int64
+        ``(1,)`` on CPU, exists if the optimizer ``counts_steps``."""
         if optimizer.state_columns:
-            moments = self._kernel.split_optimizer_states()
-            for states, found in zip(self.states, moments, strict=True):
-                states |= zip(STATES, (each.detach() for each in found), strict=False)
+            all_moments = self._kernel.split_optimizer_states()
+            for states, moments in zip(self.states, all_moments, strict=True):
+                states |= zip(STATES, (moment.detach() for moment in moments), strict=False)
 
         self._look_up: Callable[..., Tensor] = self._kernel
         if device.type == "cpu":
@@ -102,44 +99,43 @@ class FusedTables:
                 self._kernel,
                 weights=self.weights,
                 weight_buffer=self._kernel.weights_host.detach(),
-                states=[each["momentum1"] for each in self.states] if has_state else [],
+                states=[state["momentum1"] for state in self.states] if has_state else [],
                 state_buffer=self._kernel.momentum1_host.detach() if has_state else None,
                 lookups=lookups,
                 pooled=pooled,
             )
 
     def lookup(self, rows: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
-        """Weighted sums of rows, of pooled tables.
+        """Weighted sums of rows, for pooled tables.
 
         Args:
-            rows: int64 ``(total,)``, lookup after lookup, each within its table.
+            rows: int64 ``(total,)``, lookup after lookup; each is a row of its table.
             offsets: int64 ``(num_lookups * B + 1,)``: where each bag begins in ``rows``.
-            weights: float32 ``(total,)``, what each row is multiplied by. May require grad.
-                None: by 1.
+            weights: float32 ``(total,)``, the factor of each row; may require grad. None: all 1.
 
         Returns:
             float32 ``(B, sum of the lookups' dims)``, lookup after lookup.
         """
-        assert self._pooled, "gather() is for these"
+        assert self._pooled, "expected pooled tables; gather() reads others"
         self.count()
         return self._look_up(rows, offsets, weights)
 
     def gather(self, rows: Tensor, offsets: Tensor) -> Tensor:
-        """Rows as they are, of tables that are not pooled.
+        """Rows without pooling, for tables that are not pooled.
 
         Args:
-            rows: int64 ``(total,)``, lookup after lookup, each within its table.
+            rows: int64 ``(total,)``, lookup after lookup; each is a row of its table.
             offsets: int64 ``(num_lookups * B + 1,)``: where each list begins in ``rows``.
 
         Returns:
             float32 ``(total, dim)``.
         """
-        assert not self._pooled, "lookup() is for these"
+        assert not self._pooled, "expected tables that are not pooled; lookup() reads others"
         self.count()
         return self._look_up(rows, offsets)
 
     def set_learning_rate(self, learning_rate: float) -> None:
-        """Use another step size from the next backward on.
+        """Set the step size of the next backward.
 
         Raises:
             InputError: not a finite number of at least 0.
@@ -151,14 +147,13 @@ class FusedTables:
             self._kernel.set_learning_rate(learning_rate)
 
     def flush(self) -> None:
-        """Write cached rows to ``weights`` and empty the cache, so that ``weights`` may be read
-        and written to."""
+        """Write cached rows to ``weights`` and empty the cache, so that ``weights`` may be read and
+        written."""
         if self._is_cached:
             self._kernel.flush()
             self._kernel.reset_cache_states()
 
     def count(self) -> None:
-        """Count a lookup that trains, if the optimizer ``counts_steps``."""
         if not self.optimizer.counts_steps:
             return
         step = count_lookup(self._steps)
@@ -166,7 +161,7 @@ class FusedTables:
             self.flush()
             move_averages(self.optimizer, self.weights, step)
         elif step:
-            # FBGEMM counts all lookups, those of evaluation too, and adds 1 before it uses this.
+            # FBGEMM also counts lookups of evaluation, and adds 1 before it uses the count.
             for iteration in (self._kernel.iter_cpu, self._kernel.iter):
                 iteration.fill_(step - 1)
 
@@ -186,8 +181,8 @@ def _build_kernel(
     on_cpu = device.type == "cpu"
     location = training.EmbeddingLocation["HOST" if on_cpu else placement]
     compute = training.ComputeDevice.CPU if on_cpu else training.ComputeDevice.CUDA
-    # On CPU the caller checks the rows, for a better message. On CUDA that would wait for the
-    # device, so FBGEMM's check in the kernel stays on: a bad row ends the process's use of it.
+    # On CPU the caller checks rows and reports a better error. On CUDA that would wait for the
+    # device, so FBGEMM's kernel checks them: a bad row makes CUDA unusable in this process.
     bounds_check = training.BoundsCheckMode.NONE if on_cpu else training.BoundsCheckMode.FATAL
     kernel = training.SplitTableBatchedEmbeddingBagsCodegen(
         [(rows, dim, location, compute) for rows, dim in shapes],

@@ -1,4 +1,4 @@
-"""Tables trained in backward, each where its dim can be trained."""
+"""``build_fused_tables`` chooses FBGEMM or torch for each table by its dim."""
 
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias, final
@@ -16,8 +16,7 @@ from embershard.kernels.row_update import MOST_ROWS
 
 @final
 class MixedFusedTables:
-    """As ``FusedTables``, for tables of which some have dims that FBGEMM takes and some have
-    not."""
+    """``FusedTables`` and ``TorchFusedTables`` together, with the interface of either."""
 
     def __init__(
         self,
@@ -52,11 +51,9 @@ class MixedFusedTables:
 
     @property
     def optimizer(self) -> FusedOptimizer:
-        """Applied in backward."""
         return self._parts[0][0].optimizer
 
     def lookup(self, rows: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
-        """Weighted sums of rows; see ``FusedTables.lookup``."""
         counts = counts_of_offsets(offsets, len(self._dims))
         examples = (len(offsets) - 1) // len(self._dims)
         lengths = offsets.diff().view(len(self._dims), examples)
@@ -65,32 +62,29 @@ class MixedFusedTables:
         pooled = [rows.new_empty(0)] * len(self._dims)
         for tables, places in self._parts:
             ends = lengths[places].flatten().cumsum(0)
-            found = tables.lookup(
+            outputs = tables.lookup(
                 torch.cat([rows_of[place] for place in places]),
                 torch.cat([ends.new_zeros(1), ends]),
                 None if weights_of is None else torch.cat([weights_of[place] for place in places]),
             )
-            vectors = torch.split(found, [self._dims[place] for place in places], dim=1)
+            vectors = torch.split(outputs, [self._dims[place] for place in places], dim=1)
             for place, vector in zip(places, vectors, strict=True):
                 pooled[place] = vector
         return torch.cat(pooled, dim=1)
 
     def gather(self, rows: Tensor, offsets: Tensor) -> Tensor:
-        """Not called: tables that are not pooled have one dim."""
+        """Never called, since tables that are not pooled have the same dim."""
         raise AssertionError("expected tables of one dim")
 
     def count(self) -> None:
-        """As ``FusedTables.count``."""
         for tables, _ in self._parts:
             tables.count()
 
     def set_learning_rate(self, learning_rate: float) -> None:
-        """As ``FusedTables.set_learning_rate``."""
         for tables, _ in self._parts:
             tables.set_learning_rate(learning_rate)
 
     def flush(self) -> None:
-        """As ``FusedTables.flush``."""
         for tables, _ in self._parts:
             tables.flush()
 
@@ -108,19 +102,20 @@ def build_fused_tables(
     compute_kernel: str = "fused",
     dtype: torch.dtype = torch.float32,
 ) -> AnyFusedTables:
-    """Tables of any dims: those of a multiple of 4 are ``FusedTables``, torch trains the others.
+    """Make tables of any dims. FBGEMM trains dims that are a multiple of 4, torch trains the
+    others.
 
     Args:
-        shapes: (rows, dim) of each table, at least 1 each.
-        lookups: the table each lookup reads, by position in ``shapes``; not decreasing.
-        optimizer: applied in backward.
+        shapes: (rows, dim) of each table, each at least 1.
+        lookups: position in ``shapes`` of the table that each lookup reads; not decreasing.
+        optimizer: optimizer that backward applies.
         device: cpu or cuda.
-        pooled: whether ``lookup`` will be called, or ``gather``, for which all tables have one dim.
-        compute_kernel: as in ``FusedTables``; torch's tables and a cpu know ``fused`` only.
-        dtype: of the weights: float32 or float16.
+        pooled: True for ``lookup``, False for ``gather``; all tables then have the same dim.
+        compute_kernel: see ``FusedTables``. On CPU, and for dims that torch trains, only "fused".
+        dtype: float32 or float16, for weights.
 
     Raises:
-        InputError: what the device's kernels cannot do.
+        InputError: the device has no kernel for the optimizer, a dim or a number of rows.
     """
     check_optimizer_on(optimizer, device.type)
     check_dims((dim for _, dim in shapes), optimizer, compute_kernel)
@@ -141,16 +136,16 @@ def build_fused_tables(
 
 
 def check_dims(dims: Iterable[int], optimizer: FusedOptimizer, compute_kernel: str) -> None:
-    """Refuse dims that only torch trains with what only FBGEMM does.
+    """Refuse dims that only torch trains, if the settings need FBGEMM.
 
     Args:
-        dims: of tables, or of the columns of shards.
-        optimizer: of the tables.
-        compute_kernel: of COMPUTE_KERNELS.
+        dims: dims of tables, or columns of shards.
+        optimizer: optimizer of the tables.
+        compute_kernel: a key of COMPUTE_KERNELS.
 
     Raises:
-        InputError: a dim that is no multiple of 4, with two moments, weight decay, or weights in
-            unified memory; or an odd one with an average in half of each row.
+        InputError: a dim that is not a multiple of 4, with two moments, weight decay or weights in
+            unified memory; or an odd dim with ``ema_rowwise_adagrad``.
     """
     others = sorted({dim for dim in dims if dim % DIM_MULTIPLE})
     if optimizer.has_average and (odd := [dim for dim in others if dim % 2]):
@@ -169,15 +164,7 @@ def check_dims(dims: Iterable[int], optimizer: FusedOptimizer, compute_kernel: s
 
 
 def check_rows(shapes: Iterable[tuple[int, int]], device: str) -> None:
-    """Refuse tables of more rows than the update on CPU counts.
-
-    Args:
-        shapes: (rows, dim) of tables or shards.
-        device: ``cpu`` or ``cuda``.
-
-    Raises:
-        InputError: a table of more than 2^32 - 1 rows that ``FusedTables`` would train on CPU.
-    """
+    """Raise InputError for tables or shards with more rows than ``RowUpdate`` can count."""
     for rows, dim in shapes:
         if device == "cpu" and dim % DIM_MULTIPLE == 0 and rows > MOST_ROWS:
             raise InputError(

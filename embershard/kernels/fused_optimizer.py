@@ -1,5 +1,4 @@
-"""How tables that are trained in their backward pass are updated, and what is remembered of
-them."""
+"""``FusedOptimizer``: how rows of fused tables are updated, and the state that this needs."""
 
 import math
 from collections.abc import Sequence
@@ -11,13 +10,13 @@ from torch import Tensor
 
 from embershard.errors import InputError
 
-# Our name -> FBGEMM's.
+# Our name -> FBGEMM's name.
 FUSED_OPTIMIZERS = MappingProxyType(
     {
         "rowwise_adagrad": "EXACT_ROWWISE_ADAGRAD",
         "adagrad": "EXACT_ADAGRAD",
         "sgd": "EXACT_SGD",
-        # The moving average is this library's: FBGEMM's also counts lookups of evaluation.
+        # Our moving average. FBGEMM's also counts lookups of evaluation.
         "ema_rowwise_adagrad": "EXACT_ROWWISE_ADAGRAD",
         "adam": "ADAM",
         "partial_rowwise_adam": "PARTIAL_ROWWISE_ADAM",
@@ -25,51 +24,49 @@ FUSED_OPTIMIZERS = MappingProxyType(
     }
 )
 MOMENTS = ("adam", "partial_rowwise_adam", "lamb")
-"""Optimizers with two moments, whose kernels exist for CUDA only."""
+"""Optimizers with two moments. Their kernels exist for CUDA only."""
 
 STATES = ("momentum1", "momentum2")
-"""Names of the tensors of ``FusedOptimizer.state_columns``, as TorchRec's."""
+"""TorchRec's names of the state tensors, in the order of ``FusedOptimizer.state_columns``."""
 
 WEIGHT_DECAY_MODES = ("l2", "decouple")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FusedOptimizer:
-    """How rows are updated in backward. Checked when built.
+    """Update rule of rows in backward.
 
-    With g the summed gradient of a row over the batch:
+    With g the gradient of a row, summed over the batch:
 
     * ``sgd``: ``row -= learning_rate * g``
-    * ``rowwise_adagrad``: one number of state a row, starting at 0:
+    * ``rowwise_adagrad``: one state number a row, from 0:
       ``state += mean(g * g); row -= learning_rate * g / (sqrt(state) + eps)``
-    * ``adagrad``: the same with one number of state a value: ``state += g * g``
-    * ``ema_rowwise_adagrad``: ``rowwise_adagrad``, and every ``ema_interval`` lookups that train,
-      before the lookup, in all rows: ``second_half += ema_coefficient * (first_half -
-      second_half)``, where a row has two halves of columns
-    * ``adam``, ``partial_rowwise_adam`` (one second moment a row), ``lamb``: on CUDA
+    * ``adagrad``: the same with one state number a value: ``state += g * g``
+    * ``ema_rowwise_adagrad``: ``rowwise_adagrad``, and before every ``ema_interval``-th lookup that
+      trains, in all rows: ``second_half += ema_coefficient * (first_half - second_half)``. The
+      halves are those of a row's columns.
+    * ``adam``, ``partial_rowwise_adam`` (one second moment a row), ``lamb``: on CUDA only
 
     Raises:
         InputError: an optimizer not in FUSED_OPTIMIZERS, or a setting outside its range.
     """
 
     name: str = "rowwise_adagrad"
-    """One of FUSED_OPTIMIZERS."""
-
     learning_rate: float = 0.01
-    """Step size. 0: rows stay as they are."""
+    """Step size. 0: rows do not change."""
 
     eps: float = 1e-8
     """Keeps the first step of a row finite. Not used by ``sgd``."""
 
     max_gradient: float | None = None
-    """The gradient of each value that a lookup returns is clipped to plus or minus this, before
-    those of one row are summed. None: not clipped."""
+    """Bound, plus or minus, of the gradient of each value that a lookup returns. Clipped before
+    gradients of one row are summed. None: not clipped."""
 
     weight_decay: float = 0.0
-    """On CUDA. 0: none. The update on CPU has none."""
+    """Weight decay, on CUDA only. 0: none."""
 
     weight_decay_mode: str = "l2"
-    """``l2``: added to the gradient. ``decouple``: rows shrink apart from it."""
+    """``l2``: added to the gradient. ``decouple``: rows shrink in addition to their step."""
 
     beta1: float = 0.9
     """Decay of the first moment."""
@@ -78,13 +75,13 @@ class FusedOptimizer:
     """Decay of the second moment."""
 
     ema_interval: int = 10
-    """Lookups that train between two moves of the second half."""
+    """Number of lookups that train from one move of the second half to the next."""
 
     ema_start: int = 0
-    """No move before this many lookups."""
+    """Least number of lookups before the first move."""
 
     ema_coefficient: float = 0.6
-    """Part of the difference that is moved, over 0 to 1."""
+    """Share of the difference that one move adds, above 0 and at most 1."""
 
     def __post_init__(self) -> None:
         if self.name not in FUSED_OPTIMIZERS:
@@ -112,7 +109,7 @@ class FusedOptimizer:
 
     @property
     def state_columns(self) -> tuple[bool, ...]:
-        """Of each tensor of state: whether it has a number for each value, or one for each row."""
+        """For each state tensor: True for a number per value, False for a number per row."""
         match self.name:
             case "sgd":
                 return ()
@@ -127,25 +124,17 @@ class FusedOptimizer:
 
     @property
     def has_average(self) -> bool:
-        """Whether half of each row is an average of the other."""
+        """True if half of each row is a moving average of the other."""
         return self.name == "ema_rowwise_adagrad"
 
     @property
     def counts_steps(self) -> bool:
-        """Whether an update depends on how many there were."""
+        """True if an update depends on the number of updates before."""
         return self.has_average or self.name in MOMENTS
 
 
 def check_optimizer_on(optimizer: FusedOptimizer, device: str) -> None:
-    """Refuse what the kernels of a device do not do.
-
-    Args:
-        optimizer: of a group of tables.
-        device: ``cpu`` or ``cuda``.
-
-    Raises:
-        InputError: an optimizer or a setting without a CPU kernel.
-    """
+    """Raise InputError for an optimizer or a setting that has no kernel on a device."""
     if device != "cpu":
         return
     if optimizer.name in MOMENTS:
@@ -159,13 +148,13 @@ def check_optimizer_on(optimizer: FusedOptimizer, device: str) -> None:
 
 
 def named_states(optimizer: FusedOptimizer, tables: int, steps: Tensor) -> list[dict[str, Tensor]]:
-    """State of each table, apart from its moments: ``steps``, if the optimizer counts them."""
+    """State dicts without moments: ``steps`` alone, if the optimizer counts them."""
     return [{"steps": steps} if optimizer.counts_steps else {} for _ in range(tables)]
 
 
 def count_lookup(steps: Tensor) -> int:
-    """Count a lookup that trains in ``steps``, int64 ``(1,)``. Returns its number, from 1; 0:
-    autograd is off."""
+    """Add 1 to ``steps``, int64 ``(1,)``, and return it. Does nothing and returns 0 if autograd is
+    off."""
     if not torch.is_grad_enabled():
         return 0
     steps += 1
@@ -174,8 +163,8 @@ def count_lookup(steps: Tensor) -> int:
 
 @torch.no_grad()
 def move_averages(optimizer: FusedOptimizer, weights: Sequence[Tensor], step: int) -> None:
-    """Before lookup number ``step``, from 1; 0: one that does not train: move each second half of
-    ``weights`` towards the first, if due."""
+    """Move each second half of ``weights`` towards the first, if this is due before lookup
+    ``step``, a result of ``count_lookup``."""
     due = step and step >= optimizer.ema_start and step % optimizer.ema_interval == 0
     if not optimizer.has_average or not due:
         return

@@ -1,8 +1,6 @@
-"""Tables that plain torch trains inside their own backward pass: for dims that FBGEMM's training
-kernels do not take.
+"""Fused tables that plain torch trains, for dims that FBGEMM's training kernels do not have.
 
-Padding the tables to a dim that they take would change ``rowwise_adagrad``, whose state is the
-mean over a row, padding included.
+Padding such a table would change ``rowwise_adagrad``, whose state is the mean over a whole row.
 """
 
 from collections import Counter
@@ -26,7 +24,7 @@ from embershard.kernels.fused_optimizer import (
 
 @final
 class TorchFusedTables:
-    """As ``FusedTables``, for any dims; see ``check_dims``."""
+    """Tables with the interface of ``FusedTables``, for any dims; see ``check_dims``."""
 
     def __init__(
         self,
@@ -48,14 +46,14 @@ class TorchFusedTables:
 
         self._steps = torch.zeros(1, dtype=torch.int64, device="cpu")
         self.states: list[dict[str, Tensor]] = named_states(optimizer, len(shapes), self._steps)
-        """As ``FusedTables.states``."""
+        """See ``FusedTables.states``."""
         for states, shape in zip(self.states, shapes, strict=True):
             for name, by_value in zip(STATES, optimizer.state_columns, strict=False):
                 states[name] = torch.zeros(
                     shape if by_value else shape[:1], dtype=torch.float32, device=device
                 )
 
-        # Autograd calls a function's backward only if an input of it requires a gradient.
+        # Autograd calls a function's backward only if one of its inputs requires a gradient.
         self._anchor = torch.zeros(0, device=device, requires_grad=True)
 
     def lookup(self, rows: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
@@ -78,7 +76,7 @@ class TorchFusedTables:
         return self._clipped(torch.cat(pooled, dim=1))
 
     def gather(self, rows: Tensor, offsets: Tensor) -> Tensor:
-        """Rows as they are, of tables of one dim; see ``FusedTables.gather``."""
+        """Rows of tables with the same dim; see ``FusedTables.gather``."""
         self.count()
         vectors = [
             self._gather(table, rows[int(bags[0]) : int(bags[-1])])
@@ -87,14 +85,13 @@ class TorchFusedTables:
         return self._clipped(torch.cat(vectors))
 
     def set_learning_rate(self, learning_rate: float) -> None:
-        """As ``FusedTables.set_learning_rate``."""
         if learning_rate != self.optimizer.learning_rate:
             self.optimizer = replace(self.optimizer, learning_rate=learning_rate)
 
     @torch.no_grad()
     def update(self, table: int, rows: Tensor, gradients: Tensor) -> None:
-        """Apply the optimizer once to every distinct row of a table: ``rows`` int64 ``(total,)``,
-        gradients float32 ``(total, dim)``; those of one row are summed first."""
+        """Apply the optimizer once to every distinct row. ``rows`` is int64 ``(total,)``,
+        ``gradients`` float32 ``(total, dim)``; gradients of one row are summed first."""
         distinct, which = torch.unique(rows, return_inverse=True)
         summed = gradients.new_zeros(len(distinct), gradients.shape[1])
         summed.index_add_(0, which, gradients)
@@ -110,10 +107,9 @@ class TorchFusedTables:
         weight[distinct] = updated.to(weight.dtype)
 
     def flush(self) -> None:
-        """As ``FusedTables.flush``: there is no cache."""
+        """Does nothing, since there is no cache."""
 
     def count(self) -> None:
-        """As ``FusedTables.count``."""
         if self.optimizer.counts_steps:
             move_averages(self.optimizer, self.weights, count_lookup(self._steps))
 
@@ -126,7 +122,7 @@ class TorchFusedTables:
         return vectors
 
     def _bags_of_tables(self, offsets: Tensor) -> Iterator[tuple[int, Tensor]]:
-        """Each table that is looked up, and the offsets of its bags and their end."""
+        """Each table that is looked up, with the offsets of its bags and their end."""
         examples = (len(offsets) - 1) // sum(self._lookups_of_table)
         ends = accumulate(self._lookups_of_table)
         for table, (end, count) in enumerate(zip(ends, self._lookups_of_table, strict=True)):
@@ -134,13 +130,13 @@ class TorchFusedTables:
                 yield table, offsets[(end - count) * examples : end * examples + 1]
 
     def _gather(self, table: int, rows: Tensor) -> Tensor:
-        # All lookups of a table at once: their gradients of one row are one step.
-        found: Tensor = _Gather.apply(self._anchor, rows, self, table)  # type: ignore[no-untyped-call]
-        return found
+        # One call for all lookups of a table, so that a row that they share gets one step.
+        vectors: Tensor = _Gather.apply(self._anchor, rows, self, table)  # type: ignore[no-untyped-call]
+        return vectors
 
 
 class _Gather(torch.autograd.Function):
-    """Rows of a table; its backward updates them."""
+    """Gathers rows of a table; its backward updates them."""
 
     @staticmethod
     def forward(

@@ -1,4 +1,4 @@
-"""``move_to_huge_pages``: memory of tables in pages of 2 MiB, where the system gives them."""
+"""``move_to_huge_pages``: pages of 2 MiB for tables, if the system has them."""
 
 import ctypes
 import sys
@@ -7,16 +7,15 @@ from torch import Tensor
 
 HUGE_PAGE_BYTES = 2 << 20
 MADV_DONTNEED, MADV_HUGEPAGE = 4, 14
-"""Of Linux."""
+"""Values of Linux."""
 
 
 def move_to_huge_pages(zeros: Tensor) -> None:
-    """Ask for huge pages, and give back those that the memory has: random rows of a large table
-    in pages of 4 KiB miss the processor's cache of addresses at almost every row.
+    """Ask for huge pages in place of a buffer's pages. With pages of 4 KiB, almost every random row
+    of a large table misses the processor's cache of addresses.
 
     Args:
-        zeros: on CPU, in memory of its own that malloc gave. Zeros still, which the new pages
-            hold, too.
+        zeros: CPU tensor that owns its memory and was never written to. It stays zero.
     """
     first = -(-zeros.data_ptr() // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
     size = (zeros.data_ptr() + zeros.nbytes) // HUGE_PAGE_BYTES * HUGE_PAGE_BYTES - first
@@ -24,6 +23,6 @@ def move_to_huge_pages(zeros: Tensor) -> None:
         return
     madvise = ctypes.CDLL(None).madvise
     madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-    # Advice: a kernel without huge pages refuses it, and the pages stay.
+    # A kernel without huge pages refuses this, and the buffer keeps its pages.
     if madvise(first, size, MADV_HUGEPAGE) == 0:
         madvise(first, size, MADV_DONTNEED)

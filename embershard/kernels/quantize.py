@@ -1,15 +1,14 @@
-"""Float rows to the bytes that a package stores; `RowFormat` draws their layout.
+"""Quantizes float rows to a package's bytes; `RowFormat` draws their layout.
 
-A quantized value reads back as ``scale * code + bias``, where bias is the row's least value
-and scale its range over the highest code, both rounded to fp16 *before* the codes are
-chosen. Rows are padded to `RowFormat.stored_dim` with their last value, which leaves the range as
-it is.
+A quantized value reads back as ``scale * code + bias``. bias is the row's least value, and scale is
+its range over the highest code. Both are rounded to fp16 *before* codes are chosen. Rows are padded
+to `RowFormat.stored_dim` with their last value, which does not change the range.
 
-Source: rows are FBGEMM's ``FloatToFusedNBitRowwiseQuantizedSBHalf`` with scale and bias
-moved from the end of the row to its beginning. FBGEMM rounds to the nearest fp16, so that codes
-of a narrow range (at int8 below 0.004, or below a quarter of the values) may not reach its ends.
-Where they miss them by more than half a step, or steps are twice as wide as the range asks for,
-bias is rounded down and scale up.
+Source: FBGEMM's ``FloatToFusedNBitRowwiseQuantizedSBHalf``, with scale and bias moved from the end
+of the row to its beginning. FBGEMM rounds both to the nearest fp16, so codes of a narrow range may
+not reach its ends (at int8 a range below 0.004, or below a quarter of the values). If they miss an
+end by more than half a step, or if steps are over twice as wide as needed, bias is rounded down and
+scale up instead.
 """
 
 from collections.abc import Sequence
@@ -33,14 +32,13 @@ def quantize_rows(
     """Store each row of ``weights`` in the package's row layout.
 
     Args:
-        weights: float32, shape ``(num_rows, dim)``, on CPU; a dim that `RowFormat` has, and
-            every value finite and, unless ``weight_type`` is fp32, within +-65504, the largest
-            fp16.
-        weight_type: how to store a value.
-        numbers: of the rows, in messages. None: from 0 on.
+        weights: float32 ``(num_rows, dim)`` on CPU, with a dim that `RowFormat` supports. Values
+            are finite and, unless ``weight_type`` is fp32, within +-65504, the largest fp16.
+        weight_type: type of a stored value.
+        numbers: row numbers for error messages. None: from 0 on.
 
     Returns:
-        uint8, shape ``(num_rows, row_bytes)``, contiguous, on CPU.
+        uint8 ``(num_rows, row_bytes)``, contiguous, on CPU.
 
     Raises:
         InputError: another type, shape or device, or a value that cannot be stored.
@@ -68,8 +66,8 @@ def quantize_rows(
 
 
 def _misses_its_range(stored: Tensor, weights: Tensor, bits: int) -> Tensor:
-    """Of each row, whether its codes miss an end of its range by more than half a step, or are
-    twice as wide as its range asks for."""
+    """Mask of the rows whose codes miss an end of their range by more than half a step, or whose
+    steps are over twice as wide as needed."""
     scale, bias = stored[:, :HEADER_BYTES].view(torch.float16).float().unbind(dim=1)
     least, most = weights.aminmax(dim=1)
     highest = (1 << bits) - 1
@@ -80,7 +78,7 @@ def _misses_its_range(stored: Tensor, weights: Tensor, bits: int) -> Tensor:
 
 
 def _quantized_within(weights: NDArray[np.float32], bits: int) -> NDArray[np.uint8]:
-    """As `quantize_rows`, with bias rounded down and scale up."""
+    """Quantizes like `quantize_rows`, with bias rounded down and scale up."""
     least = weights.min(axis=1, keepdims=True)
     bias = least.astype(np.float16)
     bias = np.where(bias > least, np.nextafter(bias, np.float16(-np.inf)), bias)
@@ -108,7 +106,7 @@ def _check_values(
     weights: Tensor, weight_type: WeightType, numbers: Sequence[int] | Tensor | None
 ) -> None:
     most = torch.finfo(torch.float32).max if weight_type == "fp32" else _MAX_FP16
-    storable = weights.abs() <= most  # false for NaN
+    storable = weights.abs() <= most  # False for NaN.
     if not bool(storable.all()):
         row, column = (int(i) for i in (~storable).nonzero()[0])
         within = "" if weight_type == "fp32" else f" within +-{_MAX_FP16:.0f} unless fp32"
@@ -120,11 +118,12 @@ def _check_values(
 
 
 ROW_CODEC_BYTES = 8
-"""Of a row, beside one a value: scale and offset."""
+"""Bytes of an encoded row in addition to one a value: scale and offset."""
 
 
 def encode_rows(rows: Tensor) -> Tensor:
-    """float32 ``(N, D)`` to uint8 ``(N, D + 8)``: 256 steps from a row's minimum to its maximum.
+    """Encode float32 ``(N, D)`` as uint8 ``(N, D + 8)``: 256 steps from a row's minimum to its
+    maximum.
 
     A row with a value that is not finite decodes to NaN.
     """
@@ -135,7 +134,7 @@ def encode_rows(rows: Tensor) -> Tensor:
 
 
 def decode_rows(encoded: Tensor) -> Tensor:
-    """uint8 ``(N, D + 8)`` to float32 ``(N, D)``."""
+    """Decode uint8 ``(N, D + 8)`` to float32 ``(N, D)``."""
     load_operators()
     rows: Tensor = torch.ops.fbgemm.Fused8BitRowwiseQuantizedToFloat(encoded.contiguous())
     return rows

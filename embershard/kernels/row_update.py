@@ -1,7 +1,7 @@
-"""The backward pass of fused tables on CPU: operators of this library's own, in C++.
+"""``RowUpdate``: the backward pass of fused tables on CPU, with C++ operators of our own.
 
-FBGEMM's row-wise Adagrad mixes two encodings of vector instructions, which some processors punish
-by hundreds of nanoseconds a row.
+FBGEMM's row-wise Adagrad mixes two encodings of vector instructions, which costs hundreds of
+nanoseconds a row on some processors.
 """
 
 import importlib.util
@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 from embershard.kernels.fused_optimizer import FusedOptimizer
 
 MOST_ROWS = 2**32 - 1
-"""Of a table."""
+"""Most rows of a table."""
 
 
 class RowUpdate:
@@ -25,12 +25,12 @@ class RowUpdate:
 
     Args:
         optimizer: sgd, adagrad, rowwise_adagrad or ema_rowwise_adagrad. The attribute may be
-            replaced by one with another learning rate.
-        kernel: FBGEMM's, that looks up: called with ids, offsets and weights.
+            replaced to change the learning rate.
+        kernel: FBGEMM's lookup, called with ids, offsets and weights.
         weights: float32 or float16 ``(rows, dim)`` of each table: views of ``weight_buffer``.
         states: float32 ``(rows,)`` or ``(rows, dim)`` of each table: views of ``state_buffer``;
-            none for sgd.
-        lookups: the table each lookup reads; not decreasing.
+            empty for sgd.
+        lookups: table that each lookup reads; not decreasing.
     """
 
     def __init__(
@@ -62,16 +62,17 @@ class RowUpdate:
             ],
             device="cpu",
         ).reshape(len(weights), 6)
-        """int64 ``(tables, 6)``: rows, dim, where its weights and its state begin, its lookups."""
-        # Autograd calls a function's backward only if an input of it requires a gradient.
+        """int64 ``(tables, 6)``: rows, dim, first weight, first state, first lookup, end of
+        lookups. The firsts are positions in the buffers."""
+        # Autograd calls a function's backward only if one of its inputs requires a gradient.
         self._anchor = torch.zeros(0, requires_grad=True, device="cpu")
 
     def __call__(self, rows: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
-        """As ``FusedTables.lookup`` or ``FusedTables.gather``."""
-        found: Tensor = _Lookup.apply(  # type: ignore[no-untyped-call]
+        """See ``FusedTables.lookup`` and ``FusedTables.gather``."""
+        vectors: Tensor = _Lookup.apply(  # type: ignore[no-untyped-call]
             self._anchor, weights, rows, offsets, self
         )
-        return found
+        return vectors
 
 
 class _Lookup(torch.autograd.Function):
@@ -86,9 +87,12 @@ class _Lookup(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(rows, offsets, weights)
         ctx.update = update
-        with torch.inference_mode(False), torch.no_grad():  # FBGEMM has no kernel of that mode.
-            found: Tensor = update.kernel(rows, offsets, per_sample_weights=weights)
-        return found
+        with (
+            torch.inference_mode(False),
+            torch.no_grad(),
+        ):  # FBGEMM has no kernel for inference mode.
+            vectors: Tensor = update.kernel(rows, offsets, per_sample_weights=weights)
+        return vectors
 
     @staticmethod
     @once_differentiable
@@ -122,16 +126,15 @@ class _Lookup(torch.autograd.Function):
 
 
 def _place(view: Tensor, buffer: Tensor) -> int:
-    """Where a view begins in its buffer, in values."""
     return (view.data_ptr() - buffer.data_ptr()) // buffer.element_size()
 
 
 @cache
 def _load_operators() -> None:
-    found = importlib.util.find_spec("embershard.kernels._row_update")
-    if found is None or found.origin is None:
+    library = importlib.util.find_spec("embershard.kernels._row_update")
+    if library is None or library.origin is None:
         raise ImportError(
             "embershard.kernels._row_update: expected the compiled operators that train tables on "
             "CPU; `make install` builds them"
         )
-    torch.ops.load_library(found.origin)  # type: ignore[no-untyped-call]
+    torch.ops.load_library(library.origin)  # type: ignore[no-untyped-call]

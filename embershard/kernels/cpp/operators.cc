@@ -1,6 +1,5 @@
-// Operators of torch, embershard::update_rows and embershard::row_products: the backward pass of
-// fused tables on CPU. embershard/kernels/row_update.py is their only caller and says what the
-// arguments mean.
+// Torch operators embershard::update_rows and embershard::row_products: the backward pass of fused
+// tables on CPU. Their only caller, embershard/kernels/row_update.py, documents the arguments.
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -24,12 +23,12 @@ namespace {
 
 using at::Tensor;
 
-constexpr int64_t kChunk = 2048;  // Occurrences that a thread takes at a time.
+constexpr int64_t kChunk = 2048;  // Occurrences in one unit of a thread's work.
 
-// One line of the argument `tables`.
+// One row of the argument `tables`.
 struct Table {
   int64_t rows, dim, first_weight, first_state;
-  int64_t first_lookup, end_lookup;  // Of the lookups that read it.
+  int64_t first_lookup, end_lookup;  // Range of the lookups that read the table.
 };
 
 std::span<const int64_t> Integers(const Tensor& tensor) {
@@ -45,7 +44,7 @@ std::span<const Table> Tables(const Tensor& tables) {
           static_cast<size_t>(tables.size(0))};
 }
 
-// A batch's ids and the gradients of its bags.
+// A batch's ids, and the gradients of its bags.
 struct Batch {
   Batch(const Tensor& tables, const Tensor& ids, const Tensor& bag_offsets,
         const std::optional<Tensor>& id_weights, const Tensor& gradient, bool is_pooled)
@@ -67,8 +66,8 @@ struct Batch {
     examples = lookups > 0 ? (bag_offsets.numel() - 1) / lookups : 0;
   }
 
-  // Calls act(at, place): of each id of a table, its position and where its bag's gradient begins.
-  // `column`: of the output of the table's first lookup.
+  // Calls act(at, place) for each id of a table: the id's position, and the position of its bag's
+  // gradient. The output of the table's first lookup begins at `column`.
   template <class Act>
   void ForEach(const Table& table, int64_t column, Act act) const {
     for (int64_t lookup = table.first_lookup; lookup < table.end_lookup; ++lookup) {
@@ -108,7 +107,7 @@ Optimizer OptimizerOf(std::string_view name) {
   return Optimizer::kRowwiseAdagrad;
 }
 
-// Some of a table's occurrences: all of each of their rows.
+// A part of a table's sorted occurrences. A row's occurrences are all in one chunk.
 struct Chunk {
   size_t table;
   std::span<const Occurrence> sorted;

@@ -1,5 +1,3 @@
-// Occurrences in the order in which rows are updated.
-
 #pragma once
 
 #include <array>
@@ -13,8 +11,8 @@
 
 namespace embershard::kernels {
 
-// Sorts by row, stably, in passes over at most 11 bits. `spare` is as long as `given`; returns that
-// of the two that holds the result. Rows lie under `rows`.
+// Sorts by row, stably, in passes over at most 11 bits. `spare` is as long as `occurrences`;
+// returns the one of the two that holds the result. Every row is less than `rows`.
 inline std::span<Occurrence> SortByRow(std::span<Occurrence> occurrences,
                                        std::span<Occurrence> spare, uint64_t rows) {
   constexpr int kMostBits = 11;

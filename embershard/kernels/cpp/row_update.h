@@ -1,5 +1,4 @@
-// The update of rows by the gradients of the bags that hold them: the second half of a backward
-// pass of fused tables on CPU. Free of torch.
+// Applies an optimizer to rows of fused tables on CPU, in their backward pass. Does not use torch.
 
 #pragma once
 
@@ -11,9 +10,9 @@ namespace embershard::kernels {
 
 // One id of a bag.
 struct Occurrence {
-  uint32_t row;    // Of the table.
-  uint32_t place;  // The gradient of its bag begins at float 4 * place.
-  float weight;    // What the row was multiplied by.
+  uint32_t row;    // Row in its table.
+  uint32_t place;  // The bag's gradient begins at float 4 * place.
+  float weight;    // Factor of the row in the bag's sum.
 };
 
 enum class Optimizer { kSgd, kRowwiseAdagrad, kAdagrad };
@@ -24,8 +23,8 @@ struct Step {
   float eps;
 };
 
-// The weights of one table, float or fp16 [rows, dim], and the state of its optimizer: float [rows]
-// or [rows, dim], null for SGD. dim is a multiple of 4.
+// One table: weights, float or fp16 [rows, dim], and optimizer state, float [rows] or [rows, dim];
+// null for SGD. dim is a multiple of 4.
 struct TableRows {
   std::byte* weights;
   float* state;
@@ -33,8 +32,8 @@ struct TableRows {
   bool is_half;
 };
 
-// Applies one step to each row of `sorted`: occurrences by row, those of one row in the order in
-// which their gradients are summed. Every instruction set gives the same bits.
+// Applies one step to each distinct row. `sorted` is ordered by row; gradients of one row are
+// summed in its order. Every instruction set returns the same bits.
 using UpdateRows = void (*)(const TableRows& table, const Step& step, const float* gradients,
                             std::span<const Occurrence> sorted);
 
@@ -43,7 +42,7 @@ void UpdateRowsBaseline(const TableRows& table, const Step& step, const float* g
 void UpdateRowsAvx2(const TableRows& table, const Step& step, const float* gradients,
                     std::span<const Occurrence> sorted);
 
-// The fastest that this processor runs.
+// The fastest version that this processor can run.
 UpdateRows FastestUpdateRows();
 
 }  // namespace embershard::kernels

@@ -1,9 +1,7 @@
-// The loops of row_update.h, in plain C++ that compilers turn into vector code. Included by one
-// file an instruction set, and nothing else: it is compiled for that file's processors, without
-// fused multiply-adds, so that every set rounds alike.
+// Loops of row_update.h in plain C++, which compilers vectorize. Each instruction set has one file
+// that includes this and is compiled without fused multiply-adds, so that all sets round alike.
 //
-// `H` says how 4 fp16 weights are read and written: Load(const std::byte*, float*) and
-// Store(const float*, std::byte*).
+// `H` converts 4 fp16 weights: Load(const std::byte*, float*) and Store(const float*, std::byte*).
 
 #pragma once
 
@@ -18,8 +16,8 @@
 namespace embershard::kernels {
 namespace {
 
-constexpr int64_t kLane = 16;     // Partial sums of a sum of squares, whatever a vector holds.
-constexpr size_t kRowsAhead = 6;  // Occurrences whose rows are on their way from memory.
+constexpr int64_t kLane = 16;     // Partial sums of a sum of squares, for any vector width.
+constexpr size_t kRowsAhead = 6;  // Number of occurrences to prefetch rows for.
 constexpr int64_t kLineBytes = 64;
 
 inline void Prefetch(const void* data, int64_t bytes) {
@@ -44,7 +42,7 @@ inline float SumOfSquares(const float* values, int64_t dim) {
   return partial[0];
 }
 
-// sums = weight * values, or sums += weight * values.
+// Computes sums = weight * values, or sums += weight * values.
 template <bool kAdd>
 void Scaled(float* __restrict sums, const float* __restrict values, float weight, int64_t dim) {
   for (int64_t column = 0; column < dim; ++column) {
@@ -52,7 +50,7 @@ void Scaled(float* __restrict sums, const float* __restrict values, float weight
   }
 }
 
-// One step of one row, in floats.
+// Applies one step to one row in floats.
 template <Optimizer kOptimizer>
 void ApplyStep(float* __restrict weights, float* __restrict state, const float* __restrict gradient,
                int64_t dim, const Step& step) {
