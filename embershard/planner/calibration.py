@@ -1,7 +1,4 @@
-"""``calibrate``: measure what a ``Machine`` says, in under two minutes.
-
-Costs of rows and bags are fitted to the measured operations.
-"""
+"""``calibrate`` measures a ``Machine`` in under two minutes, and fits costs of rows and bags."""
 
 from __future__ import annotations
 
@@ -49,7 +46,7 @@ LEAST_SHARE = 0.01
 COPY_BYTES = 1 << 30
 COPIES = 5
 MEMORY_BYTES: Final = 24 << 30
-"""Bytes of tables, optimizer state, vectors and what is read between two batches."""
+"""Bytes of tables, optimizer state, vectors, and the bytes read between two batches."""
 
 
 def calibrate(
@@ -58,21 +55,21 @@ def calibrate(
     lookup_seconds: LookupSeconds | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Machine:
-    """Measure this machine, on one thread: lookups and updates of fused tables, with the other
-    cores at the same work, lookups of a server, and messages between two processes over gloo.
+    """Measure this machine on one thread: lookups and updates of fused tables while the other cores
+    do the same, lookups of a server, and messages between two processes over gloo.
 
-    On a GPU, lookups and updates of fused tables are measured, and copies between it and its host;
-    for the rest see ``calibrate_gpu``.
+    On a GPU, measure lookups and updates of fused tables, and copies between it and its host; see
+    ``calibrate_gpu``.
 
     Args:
         device: cpu, or a CUDA device.
-        lookup_seconds: ``embershard.serving.local.lookup_seconds``. None: lookups of a
-            server are not measured. Not used on CUDA.
-        progress: told what is measured next.
+        lookup_seconds: ``embershard.serving.local.lookup_seconds``. None: lookups of a server are
+            not measured. Not used on CUDA.
+        progress: called with a description of the next measurement.
 
     Raises:
-        InputError: neither cpu nor a CUDA device that torch sees, or one with too little memory.
-        RuntimeError: a process beside this one failed, or did not answer within a minute.
+        InputError: neither cpu nor an available CUDA device, or a device with too little memory.
+        RuntimeError: another process of the measurement failed, or did not answer in time.
     """
     report, started = progress or (lambda _: None), time.monotonic()
     target = device_of(device)
@@ -124,7 +121,6 @@ def calibrate(
 def _lookup_costs(
     lookup_seconds: LookupSeconds, progress: Callable[[str], None]
 ) -> dict[str, RowCost]:
-    """Costs of a server's lookups by kind of rows."""
     costs = dict[str, RowCost]()
     for weights in WEIGHTS:
         progress(f"lookups of a server, {weights} rows")
@@ -135,17 +131,8 @@ def _lookup_costs(
 
 
 def calibrate_gpu(device: torch.device, *, progress: Callable[[str], None]) -> Machine:
-    """Measure a GPU: lookups and updates of fused tables, and copies between it and its host.
-
-    Links between GPUs and lookups of a server are as published for the smallest of H100 and H200
-    with as much memory.
-
-    Args:
-        device: the current CUDA device.
-
-    Raises:
-        InputError: the device has too little memory.
-    """
+    """Measure lookups and updates of fused tables, and copies between the GPU and its host. Other
+    costs are published ones, of the smaller of H100 and H200 that has this much memory."""
     started, bench = time.monotonic(), bench_of(device)
     free, _ = torch.cuda.mem_get_info(device)
     if free < MEMORY_BYTES:
@@ -178,7 +165,9 @@ def calibrate_gpu(device: torch.device, *, progress: Callable[[str], None]) -> M
         repeat_error=repeat_error(measured),
         fit_error=sum(errors) / len(errors),
         calibration_seconds=round(time.monotonic() - started, 1),
-        sources={name: f"of {published.name}: {it}" for name, it in published.sources.items()},
+        sources={
+            name: f"of {published.name}: {source}" for name, source in published.sources.items()
+        },
     )
 
 
@@ -190,7 +179,7 @@ def _copy_rate(device: torch.device) -> float:
 
 
 def _seconds(to: Tensor, source: Tensor) -> float:
-    """Seconds of ``COPIES`` copies. One copy before them is not counted."""
+    """Seconds of ``COPIES`` copies, after one that is not counted."""
     to.copy_(source)
     torch.cuda.synchronize()
     start = time.monotonic()
@@ -206,7 +195,7 @@ NAMES = ("start", "id", "id_byte", "bag", "bag_byte", "row", "row_byte")
 def fit_kernels(
     measured: Mapping[str, Sequence[Measured]],
 ) -> tuple[dict[str, Kernel], list[float]]:
-    """Costs by optimizer, and their errors. All optimizers have one lookup."""
+    """Costs by optimizer, and their errors. All optimizers share one lookup."""
     operations = [operation for of_optimizer in measured.values() for operation in of_optimizer]
     lookups = [operation._replace(rows=0) for operation in operations]
     seconds = np.array([np.mean(operation.forward) for operation in operations])
@@ -221,26 +210,20 @@ def fit_kernels(
 
 
 def repeat_error(measured: Mapping[str, Sequence[Measured]]) -> float:
-    """Median relative difference between the two measurements of each operation."""
     operations = [operation for of_optimizer in measured.values() for operation in of_optimizer]
     pairs = [pair for operation in operations for pair in (operation.forward, operation.backward)]
     return float(np.median([abs(one / two - 1) for one, two in pairs]))
 
 
 def fit_exchange(measured: Sequence[Measured], seconds: Floats) -> tuple[RowCost, float]:
-    """Costs of messages, which move ids and vectors but no rows, and their mean error.
-
-    Args:
-        measured: sizes of the messages.
-        seconds: of each.
-    """
+    """Costs of messages, which move ids and vectors but no rows, and their mean error."""
     return fit(measured, seconds, without=("id_byte",))
 
 
 def fit(
     measured: Sequence[Measured], seconds: Floats, *, without: Sequence[str] = ()
 ) -> tuple[RowCost, float]:
-    """Costs of least relative error, none negative, and that error; costs ``without`` are 0."""
+    """Non-negative costs of least relative error, and that error. Costs ``without`` are 0."""
     sizes = np.array([_sizes(operation) for operation in measured])
     sizes[:, [NAMES.index(name) for name in without]] = 0
     factors, error = _least(sizes / seconds[:, None])
@@ -251,7 +234,7 @@ def fit(
 
 
 def _sizes(operation: Measured) -> list[float]:
-    """Factors of the costs in ``NAMES``, then of those of each cache's misses."""
+    """Coefficients of the costs in ``NAMES``, then of each cache's misses."""
     ids, bags, row_bytes = operation.ids, operation.bags, operation.row_bytes
     lines, reached = float(line_bytes(row_bytes)), operation.rows or ids
     counts = operation.rows, *(min(ids * share, reached) for share in operation.missed)
@@ -260,14 +243,15 @@ def _sizes(operation: Measured) -> list[float]:
 
 
 def _least(relative: Floats) -> tuple[Floats, float]:
-    """Factors whose products with each row come nearest to 1, and the mean error.
+    """Least-squares solution of ``relative @ factors = 1`` without negative factors, and its mean
+    error.
 
-    A factor that comes out negative is left out and the others are fitted again.
+    A negative factor is left out, and the others are fitted again.
     """
     kept = np.flatnonzero(relative.any(0)).tolist()
     factors = np.zeros(relative.shape[1])
     while kept:
-        # Columns of one size: otherwise small ones vanish beside the machine's precision.
+        # Scale all columns to one size, or small ones would be lost to rounding.
         scale = relative[:, kept].max(0)
         solved, *_ = np.linalg.lstsq(relative[:, kept] / scale, np.ones(len(relative)), rcond=None)
         if (solved >= 0).all():

@@ -1,4 +1,4 @@
-"""Estimates beside what was measured: of a training run, and of the devices of a server.
+"""Compares estimates with measurements: of a training run, and of a server's devices.
 
 A run with ``sharding.plan = "auto"`` leaves a ``MeasuredRun`` in its checkpoint folder.
 """
@@ -26,21 +26,19 @@ FORMAT_VERSION = 1
 FILE: Final = "sharding.json"
 COUNT_MAX = 1e15
 STEP_FAR, LOOKUPS_FAR = 1.5, 2.0
-"""Measured over estimated seconds of a step and of a server's lookups, or the other way round, that
-call for other costs."""
+"""Ratios of measured to estimated seconds, of a step and of a server's lookups. Beyond them or
+their inverse, other costs are suggested."""
 
 CALIBRATE = "`embershard calibrate` measures this machine"
 
 
 class RankSeconds(Part):
-    """CPU seconds of one rank, a step."""
-
     lookup: Seconds
     update: Seconds
 
 
 class StepSeconds(Part):
-    """CPU seconds of all that the busiest rank does in a step."""
+    """All CPU seconds of the busiest rank in a step."""
 
     estimated: Positive
     measured: Seconds
@@ -54,24 +52,21 @@ class MeasuredRun(Part):
     """Class of the tables' optimizer."""
 
     steps: Annotated[int, Field(ge=1)]
-    """Number of measured steps."""
-
     estimated: tuple[RankSeconds, ...]
     measured: tuple[RankSeconds, ...]
     step: StepSeconds
 
     @property
     def lookup_factor(self) -> float:
-        """Measured seconds of lookups over estimated ones, of all ranks together."""
+        """Measured over estimated seconds of lookups, of all ranks together."""
         return _factor([e.lookup for e in self.estimated], [m.lookup for m in self.measured])
 
     @property
     def update_factor(self) -> float:
-        """Measured seconds of updates over estimated ones, of all ranks together."""
+        """Measured over estimated seconds of updates, of all ranks together."""
         return _factor([e.update for e in self.estimated], [m.update for m in self.measured])
 
     def to_text(self) -> str:
-        """The ranks as a table."""
         rows = list[tuple[object, ...]]()
         for estimated, measured in zip(self.estimated, self.measured, strict=True):
             times = (measured.lookup, estimated.lookup, measured.update, estimated.update)
@@ -87,23 +82,22 @@ class MeasuredRun(Part):
             f"{self.step.measured / self.step.estimated:.2f}",
         ]
         if not 1 / STEP_FAR < self.step.measured / self.step.estimated < STEP_FAR:
-            lines.append(f"costs of another machine, or a busy one: {CALIBRATE}")
+            lines.append(f"the costs are of another machine, or this one is busy: {CALIBRATE}")
         return "\n".join(lines) + "\n"
 
     def save(self, folder: Path) -> None:
-        """Write it into a run's checkpoint folder."""
         text = self.model_dump_json(indent=1) + "\n"
         (folder / FILE).write_text(text, encoding="utf-8")
 
 
 def compare(run: str | Path) -> MeasuredRun:
-    """Read what a run measured.
+    """Read the measurements of a run.
 
     Args:
-        run: its checkpoint folder.
+        run: checkpoint folder of the run.
 
     Raises:
-        InputError: there is none, or it cannot be read; with file and field.
+        InputError: there are none, or they cannot be read; names file and field.
     """
     path = Path(run) / FILE
     try:
@@ -128,19 +122,17 @@ def _factor(estimated: list[float], measured: list[float]) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedBatches:
-    """Figures that a server has measured since it started."""
+    """Totals that a server has measured since it started."""
 
     examples: float
-    """Mean number of examples of a batch."""
-
     batches: float
     seconds: Mapping[str, float]
-    """Seconds of lookups on each device, all batches together."""
+    """Device -> seconds of its lookups in all batches together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceComparison:
-    """One device, in the mean batch."""
+    """Seconds of one device in the mean batch."""
 
     device: str
     measured_seconds: float
@@ -149,8 +141,6 @@ class DeviceComparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Measured and estimated seconds of all devices of a plan."""
-
     plan: str
     examples: float
     batches: float
@@ -158,13 +148,12 @@ class Comparison:
 
     @property
     def factor(self) -> float:
-        """Measured time of all devices, relative to the estimate. 1: nothing is estimated."""
+        """Measured over estimated time of all devices together; 1 without an estimate."""
         estimated = sum(device.estimated_seconds for device in self.devices)
         measured = sum(device.measured_seconds for device in self.devices)
         return measured / estimated if estimated else 1.0
 
     def to_text(self) -> str:
-        """The devices as a table."""
         head = ("device", "measured, us a batch", "estimated", "measured / estimated")
         rows = list[tuple[str, ...]]()
         for device in self.devices:
@@ -174,20 +163,23 @@ class Comparison:
         plan = f"plan {self.plan}: {self.batches:,.0f} batches of {self.examples:,.1f} examples"
         lines = [plan, "", *table_lines(head, rows)]
         if not 1 / LOOKUPS_FAR <= self.factor <= LOOKUPS_FAR:
-            factor = f"in all measured / estimated {self.factor:.2f}"
-            lines += ["", f"{factor}: costs of other tables or another machine. {CALIBRATE}"]
+            factor = f"all devices: measured / estimated {self.factor:.2f}"
+            lines += [
+                "",
+                f"{factor}: the costs are of other tables or another machine; {CALIBRATE}",
+            ]
         return "\n".join(lines) + "\n"
 
 
 def read_batches(text: str, *, model: str, version: int, source: str) -> ServedBatches:
-    """Read what a server's ``/metrics`` says of one version.
+    """Read the figures of one version from a server's ``/metrics``.
 
     Args:
-        text: in Prometheus' format.
-        source: where the text comes from, for messages.
+        text: metrics in Prometheus' format.
+        source: origin of the text, for messages.
 
     Raises:
-        InputError: it is no such text, has no lookups of the version, or no batch has run.
+        InputError: the text has another format, or no lookups or no batches of the version.
     """
     labels = {"model": model, "version": str(version)}
     seconds, sums = dict[str, float](), dict[str, float]()
@@ -220,14 +212,7 @@ def compare_devices(
     machine: Machine,
     measured: ServedBatches,
 ) -> Comparison:
-    """The estimate of a plan beside what a server measured that serves it.
-
-    Args:
-        machine: whose ``lookups`` are used.
-
-    Raises:
-        InputError: the server has other devices than the plan has tables on.
-    """
+    """Compare the estimate of a plan with measurements of the server that uses it."""
     used = sorted({plan.devices[place] for shard in plan.shards for place in shard.devices})
     if used != sorted(measured.seconds):
         raise InputError(

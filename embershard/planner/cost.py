@@ -1,22 +1,21 @@
-"""Seconds and memory that each shard of a cut costs a rank in a step.
+"""Seconds and memory that each shard costs a rank in a step.
 
     seconds of a shard = lookup + update                  (the kernel, by the machine's ``RowCost``)
                        + ids in, vectors out, gradients in (``Machine.exchange``; between hosts
                                                             also by its ``Link``)
 
 The update writes each distinct row of a batch once. A rank's step is the sum over its shards. A cut
-by rows divides ids, evenly or by counted accesses; a cut by columns repeats them.
+by rows divides the ids, evenly or by counted accesses; a cut by columns repeats them.
 
-A row that is not in a cache costs more. ``missed_shares`` says how often that is by Che's
-approximation of a least-recently-used cache. A row that is looked up with rate r is in the cache
-with probability ``1 - exp(-r * t)``. The cache is full of such rows at the right t.
-Source: H. Che, Y. Tung, Z. Wang, Hierarchical Web Caching Systems, JSAC 2002.
+A row outside a cache costs more. ``missed_shares`` computes the share of such lookups by Che's
+approximation of a least-recently-used cache: a row that is looked up with rate r is in the cache
+with probability ``1 - exp(-r * t)``, with the t for which such rows fill the cache. Source: H. Che,
+Y. Tung, Z. Wang, Hierarchical Web Caching Systems, JSAC 2002.
 
-Tables in the host's memory: ``fused_uvm`` reads and writes every row over the link to the host.
-``fused_uvm_caching`` keeps a share of the rows on the device, those that were looked up last. A row
-that is not among them is read, and another one written back. The optimizer's state lies in the
-host's memory with both. Costs follow the measured rate of the link; a step with such tables has not
-been compared with them.
+Tables can be in the host's memory. ``fused_uvm`` reads and writes every row over the link to the
+host. ``fused_uvm_caching`` keeps the most recently used rows on the device; for each missing row it
+reads one and writes another back. The optimizer's state is in the host's memory in both cases.
+Costs follow the measured rate of the link, but no measured step has confirmed them.
 """
 
 from collections.abc import Sequence
@@ -39,7 +38,7 @@ from embershard.sharding.shard_memory import (
 
 Span: TypeAlias = tuple[int, int]
 Rectangles: TypeAlias = Sequence[tuple[Span, Span]] | NDArray[np.int64]
-"""Rows and columns of each shard, or as an array ``(shards, 2, 2)``."""
+"""Rows and columns of each shard, or an array ``(shards, 2, 2)`` of them."""
 
 LENGTH_BYTES = 4
 FUSED: Final = EmbeddingComputeKernel.FUSED.value
@@ -50,55 +49,48 @@ CACHE_SHARE = 0.2
 """Share of the rows that the device caches: FBGEMM's ``cache_load_factor``."""
 
 SET_ROWS = 32
-"""The cache has a multiple of this many rows."""
+"""The number of cached rows is a multiple of this."""
 
 SLOT_BYTES, INDEX_BYTES = 16, 4
 """Bytes of a cached row besides its values, and bytes on the device for each row of the table."""
 
 
 class RowRates(NamedTuple):
-    """Groups of rows of a table that are looked up alike."""
+    """Groups of rows of a table that are looked up equally often."""
 
     rates: Floats
-    """Lookups of a row of each group in a unit of time."""
+    """Lookups of one row of each group in a unit of time."""
 
     rows: Floats
-    """Number of rows of each group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Size, work and constraints of a table, for the planner."""
+    """Size, work and constraints of a table."""
 
     path: str = ""
-    """Path of its collection in the model."""
-
     name: str
     rows: int
     dim: int
     ids: float
-    """Ids looked up in a step, by all ranks together."""
+    """Ids looked up in a step by all ranks together."""
 
     bags: float
-    """Bags pooled in a step, by all ranks together."""
+    """Bags pooled in a step by all ranks together."""
 
     kernel: Kernel
-    """Kernel of its optimizer on this machine."""
+    """Costs of its optimizer's kernel on this machine."""
 
     is_sequence: bool = False
-    """True if one vector is returned for each id, not for each bag."""
+    """True if a vector is returned for each id, False for each bag."""
 
     data_type: DataType = DataType.FP32
-    """Data type of the weights. Seconds are those of FP32, which were measured."""
+    """Data type of the weights. Seconds are always those of FP32, which was measured."""
 
     state_columns: tuple[bool, ...] = ()
-    """``FusedOptimizer.state_columns`` of its optimizer."""
-
     count_accesses: bool = False
-    """True if accesses of each row are counted in memory."""
-
     id_bytes: int = ID_BYTES
-    """Bytes of an id that is sent to a rank, with its weight if the collection has weights."""
+    """Bytes of an id that is sent to a rank, with its weight if it has one."""
 
     sharding_types: tuple[str, ...] | None = None
     compute_kernels: tuple[str, ...] | None = None
@@ -106,23 +98,23 @@ class Table:
 
     min_partition: int | None = None
     uncached: float = 1.0
-    """``uncached_share`` of its rows, if they lie in the host's memory."""
+    """``uncached_share`` of its rows, for tables in the host's memory."""
 
     missed: tuple[float, ...] = ()
-    """Share of lookups whose row is not in each cache of the machine."""
+    """Share of lookups whose row is outside each cache of the machine."""
 
     accesses_below: Floats | None = None
-    """Lookups of the rows before each row, ``(rows + 1,)``, in any unit. None: rows are looked up
-    alike."""
+    """Lookups of all rows before each row, ``(rows + 1,)``, in any unit. None: all rows are looked
+    up equally often."""
 
     def ids_below(self, row: NDArray[np.int64]) -> Floats:
-        """Ids looked up in a step, in the rows before each of ``row``."""
+        """Ids of a step that are in the rows before each of ``row``."""
         if self.accesses_below is None:
             return np.asarray(row * (self.ids / self.rows), np.float64)
         return np.asarray(self.accesses_below[row] * (self.ids / self.accesses_below[-1]))
 
     def distinct_below(self, row: NDArray[np.int64]) -> Floats:
-        """Rows before each of ``row`` that are looked up in a step."""
+        """Number of distinct rows of a step before each of ``row``."""
         if self.accesses_below is None:
             return np.asarray(row * -np.expm1(-self.ids / self.rows), np.float64)
         rates = np.diff(self.accesses_below) * (self.ids / self.accesses_below[-1])
@@ -130,7 +122,6 @@ class Table:
 
     @property
     def row_rates(self) -> RowRates:
-        """Rows by lookups in a step."""
         if self.accesses_below is None:
             return RowRates(np.array([self.ids / self.rows]), np.array([float(self.rows)]))
         counts, rows = np.unique(np.diff(self.accesses_below), return_counts=True)
@@ -146,64 +137,59 @@ class Workload:
     exchange: RowCost
     network: Link
     batches_ahead: int = 0
-    """Batches whose ids a pipeline keeps in memory in addition to those of the step."""
+    """Number of further batches whose ids a pipeline keeps in memory."""
 
     all_reduce: float = 0.0
-    """Seconds of a value of a dense gradient."""
+    """Seconds for each value of a dense gradient."""
 
     speeds: tuple[float, ...] = ()
-    """Speed of each rank. Rows are also cut in proportion to it. Empty: they are not."""
+    """Speed of each rank, to cut rows in proportion. Empty: rows are cut evenly only."""
 
     host_memory_rate: float = 0.0
-    """Bytes a second between a device and tables in its host's memory. 0: none lie there."""
+    """Bytes a second between a device and its host's memory. 0: no tables are there."""
 
     cache_columns: int = 0
-    """Columns of a row that a device caches: those of the widest table."""
+    """Columns of a cached row: those of the widest table."""
 
     @property
     def seconds_of_byte(self) -> float:
-        """Seconds of a byte between a rank and another that is drawn at random. A byte to a rank
-        of the same host counts as 0."""
+        """Mean seconds of a byte to another rank. A byte to a rank of the same host counts as 0."""
         return (1 - self.local_world_size / self.world_size) / self.network.bytes_per_second
 
 
 class ShardCosts(NamedTuple):
-    """Costs of shards, a step. Arrays have one number a shard."""
+    """Costs of shards in a step. Arrays have one number for each shard."""
 
     kernels: Floats
-    """Seconds of lookups, and of updates, ``(2, shards)``, with reads and writes of the host's
-    memory."""
+    """Seconds of lookups and of updates, ``(2, shards)``, host memory included."""
 
     messages: Floats
-    """Seconds of messages in each phase, ``(2, shards)``. The first phase ends with the vectors, of
-    which half of the exchange's seconds are; the second ends with the updates."""
+    """Seconds of messages in each phase, ``(2, shards)``. The first phase ends with the vectors,
+    the second with the updates. Each has half of the vectors' exchange."""
 
     bytes_in: Floats
-    """Ids and gradients from other ranks."""
+    """Bytes of ids and gradients from other ranks."""
 
     bytes_out: Floats
-    """Vectors to other ranks."""
+    """Bytes of vectors to other ranks."""
 
     weights: Floats
     """Bytes of the rows' weights, on the host if the kernel keeps them there."""
 
     state: Floats
-    """Bytes of the optimizer's state, where the weights are."""
+    """Bytes of the optimizer's state, in the same memory as the weights."""
 
     buffers: Floats
     """Bytes of ids, vectors, access counts and caches, on the device."""
 
     is_on_host: bool = False
-    """True if weights and state lie in the host's memory."""
 
     @property
     def phases(self) -> Floats:
-        """Seconds of each phase, ``(2, shards)``."""
         return self.kernels + self.messages
 
     @property
     def memory(self) -> Floats:
-        """Bytes of the device's memory and of its host's, ``(2, shards)``."""
         rows = self.weights + self.state
         parts = (self.buffers, rows) if self.is_on_host else (self.buffers + rows, 0 * rows)
         return np.array(parts)
@@ -212,12 +198,7 @@ class ShardCosts(NamedTuple):
 def shard_costs(
     table: Table, work: Workload, spans: Rectangles, compute_kernel: str = FUSED
 ) -> ShardCosts:
-    """The costs of shards of one table.
-
-    Args:
-        spans: rows and columns of each shard.
-        compute_kernel: says where the rows lie.
-    """
+    """Costs of shards of one table. ``compute_kernel`` decides where rows are stored."""
     edges = np.asarray(spans)
     heights, widths = np.diff(edges, axis=2)[:, :, 0].T.astype(float)
     ids, row_bytes = _ids(table, edges), widths * FLOAT_BYTES
@@ -254,7 +235,7 @@ def shard_costs(
 def _in_host_memory(
     costs: ShardCosts, table: Table, work: Workload, edges: NDArray[np.int64], compute_kernel: str
 ) -> ShardCosts:
-    """The costs of shards on the device, with what their rows cost in the host's memory."""
+    """Add the costs of rows in the host's memory to ``costs`` of shards on the device."""
     heights = np.diff(edges[:, 0])[:, 0].astype(float)
     ids, distinct, row_bytes = _ids(table, edges), _rows(table, edges), costs.weights / heights
     of_state, cached = 2 * distinct * costs.state / heights, np.zeros_like(heights)
@@ -272,8 +253,8 @@ def _in_host_memory(
 
 
 def replica_costs(table: Table, work: Workload) -> ShardCosts:
-    """The costs of a replica on each rank, which looks up its own batch. The caller's optimizer,
-    which trains it, is not counted; the gradient counts as state."""
+    """Costs of a replica on each rank, which looks up its own batch. The caller's optimizer is not
+    counted; the gradient counts as state."""
     ranks = work.world_size
     part = replace(table, ids=table.ids / ranks, bags=table.bags / ranks)
     values = float(table.rows * table.dim)
@@ -289,18 +270,12 @@ def replica_costs(table: Table, work: Workload) -> ShardCosts:
 
 
 def uncached_share(rates: RowRates) -> float:
-    """The share of a table's lookups whose row is not among the ``CACHE_SHARE`` of its rows that a
-    cache holds."""
+    """Share of a table's lookups whose row is not in a cache of ``CACHE_SHARE`` of its rows."""
     return float(missed_shares([rates], [1.0], [CACHE_SHARE * float(rates.rows.sum())])[0, 0])
 
 
 def batch_seconds(tables: Sequence[Table], cost: RowCost, world_size: int) -> float:
-    """Seconds of a step for a rank's own batch, the same under any plan.
-
-    Args:
-        cost: ``Machine.batch``.
-        world_size: ranks, which have batches of one size.
-    """
+    """Seconds that a rank spends on its own batch in a step, under any plan."""
     return sum(
         (
             float(
@@ -317,7 +292,7 @@ def batch_seconds(tables: Sequence[Table], cost: RowCost, world_size: int) -> fl
 
 
 def kernel_seconds(table: Table, spans: Rectangles) -> Floats:
-    """Seconds of the lookups and of the updates of each shard, a step: ``(2, shards)``."""
+    """Seconds of lookups and of updates of each shard in a step: ``(2, shards)``."""
     edges = np.asarray(spans)
     ids, rows = _ids(table, edges), _rows(table, edges)
     row_bytes = np.diff(edges[:, 1])[:, 0] * float(FLOAT_BYTES)
@@ -330,30 +305,24 @@ def kernel_seconds(table: Table, spans: Rectangles) -> Floats:
 
 
 def _ids(table: Table, edges: NDArray[np.int64]) -> Floats:
-    """Ids of each shard in a step."""
     return table.ids_below(edges[:, 0, 1]) - table.ids_below(edges[:, 0, 0])
 
 
 def _rows(table: Table, edges: NDArray[np.int64]) -> Floats:
-    """Distinct rows that each shard looks up in a step."""
+    """Distinct rows of each shard in a step."""
     return table.distinct_below(edges[:, 0, 1]) - table.distinct_below(edges[:, 0, 0])
 
 
 BISECTIONS = 100
 CLASSES_OF_OCTAVE = 8
-"""Classes of rates between a rate and its double. Rows of one class count as of one rate."""
+"""Classes of rates between a rate and its double. Rows of a class are treated alike."""
 
 
 def missed_shares(
     tables: Sequence[RowRates], row_bytes: Sequence[float], caches: Sequence[float]
 ) -> Floats:
-    """The share of lookups of each table whose row is not in a cache, ``[caches, tables]``. For a
-    table without lookups it is that of lookups that reach its rows alike.
-
-    Args:
-        tables: that share the caches.
-        caches: bytes of each.
-    """
+    """Share of each table's lookups whose row is outside each cache: ``[caches, tables]``. Tables
+    share the caches. A table without lookups gets the share for lookups of random rows."""
     rates = np.concatenate([table.rates for table in tables])
     rows = np.concatenate([table.rows for table in tables])
     owners = np.repeat(np.arange(len(tables)), [len(table.rates) for table in tables])
@@ -372,7 +341,7 @@ def missed_shares(
 
 
 def _characteristic_times(rates: Floats, sizes: Floats, caches: Sequence[float]) -> list[float]:
-    """Time of each cache in which the rows that are looked up fill it. Infinity: it holds all."""
+    """For each cache, the time in which looked-up rows fill it. Infinity: it holds all rows."""
     sizes, rates = sizes[rates > 0], rates[rates > 0]
     _, owners = np.unique(np.rint(CLASSES_OF_OCTAVE * np.log2(rates)), return_inverse=True)
     of_classes = np.bincount(owners, sizes)

@@ -1,4 +1,4 @@
-"""``Fleet``: devices of a plan of serving, and the memory of each."""
+"""``Fleet``: devices of a plan of serving, and their memory."""
 
 import math
 import re
@@ -19,23 +19,21 @@ UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 UNITS |= {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
 
 MEMORY_BYTES_MAX = 10**15
-"""No device has more memory; it is a typing error."""
+"""Larger sizes are taken for typing errors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """Devices of one kind."""
-
     devices: tuple[str, ...]
-    """"cpu:0", "cpu:1", ..."""
+    """Names such as "cpu:0" and "cpu:1", in order."""
 
     memory_bytes: int | None
-    """Bytes for the tables of each device. None: no cap, because ``cpu`` devices of a process read
-    one copy of the rows."""
+    """Bytes for tables on each device. None: no cap, because ``cpu`` devices of a process share one
+    copy of the rows."""
 
     @property
     def kind(self) -> str:
-        """ "cpu", "cuda" or "torch-cpu"."""
+        """Kind of device: "cpu", "cuda" or "torch-cpu"."""
         return self.devices[0].partition(":")[0]
 
     @property
@@ -45,19 +43,16 @@ class Fleet:
 
 
 DEVICE_ID_BYTES = 12
-"""Row, offset and weight of an id in a batch."""
+"""Bytes of an id in a batch: row, offset and weight."""
 
 CUDA_BYTES = 10**9
-"""CUDA's context and its libraries."""
-
 TABLES_NAMED = 3
-"""The largest tables of a device that an error names."""
 
 
 def reserved_bytes(manifest: Manifest, load: LookupLoad, batch_examples: int) -> int:
-    """Memory of a GPU that its tables cannot have: ``CUDA_BYTES``, the file of the dense program,
-    and for each slot the ids of a batch and twice its float32 vectors, dense inputs and outputs.
-    Results of lookups are staged, hence twice."""
+    """Memory of a GPU that tables cannot use: ``CUDA_BYTES``, the file of the dense program, and
+    for each slot the ids of a batch and twice its float32 vectors, dense inputs and outputs. Twice,
+    because results of lookups are staged."""
     ids = np.ceil(load.batches(batch_examples).ids.max(0))
     of_table = {table.name: (table.dim, int(ids[at])) for at, table in enumerate(manifest.tables)}
     values = len(manifest.dense) + sum(math.prod(output.shape) for output in manifest.outputs)
@@ -72,11 +67,8 @@ def reserved_bytes(manifest: Manifest, load: LookupLoad, batch_examples: int) ->
 def without_reserve(
     fleet: Fleet, manifest: Manifest, load: LookupLoad, batch_examples: int
 ) -> Fleet:
-    """The fleet with the memory that its devices have for tables: that of GPUs is reduced.
-
-    Raises:
-        InputError: there is none.
-    """
+    """Reduce the memory of GPUs to the part that tables can use. Raises InputError if there is
+    none."""
     if fleet.kind != "cuda" or fleet.memory_bytes is None:
         return fleet
     reserved = reserved_bytes(manifest, load, batch_examples)
@@ -90,10 +82,10 @@ def without_reserve(
 
 
 def check_memory(plan: Plan, tables: Sequence[TableSpec], fleet: Fleet) -> None:
-    """Checks that a plan keeps to the memory of the fleet.
+    """Refuse a plan that exceeds the memory of a device.
 
     Raises:
-        InputError: one device has more.
+        InputError: a device has too many bytes of tables.
     """
     if fleet.memory_bytes is None:
         return
@@ -110,7 +102,7 @@ def check_memory(plan: Plan, tables: Sequence[TableSpec], fleet: Fleet) -> None:
 
 
 def parse_fleet(text: str) -> Fleet:
-    """ "8xcuda:80GB", "2xcpu:500MiB", "2xcpu", "1xtorch-cpu" and "cpu".
+    """Parse "8xcuda:80GB", "2xcpu:500MiB", "2xcpu", "1xtorch-cpu" or "cpu".
 
     Raises:
         InputError: another form, an unknown device, no memory, or ``cuda`` without its memory.

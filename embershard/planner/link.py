@@ -1,12 +1,12 @@
-"""``measure_link``: what two ranks of this machine exchange over gloo.
+"""``measure_link``: costs of messages between two ranks of this machine, over gloo.
 
 ``python -m embershard.planner.link RANK STORE SIZES`` is one of the processes; rank 0 prints
 seconds.
 
-A rank that holds tables also unpacks ids, packs vectors, sends them, and receives their gradients.
-Here rank 0 has all tables and rank 1 none. An exchange costs the difference of their CPU seconds of
-a step, less those of lookups and updates. The seconds of rank 1 are those of its own batch, which
-are the same under any plan.
+A rank with tables also unpacks ids, packs and sends vectors, and receives their gradients. Here
+rank 0 has all tables and rank 1 none. The cost of an exchange is the difference of their CPU
+seconds of a step, minus those of lookups and updates. The seconds of rank 1 are those of its own
+batch, which are the same under any plan.
 """
 
 from __future__ import annotations
@@ -44,43 +44,43 @@ MESSAGE_BYTES = (1 << 12, 1 << 18, 1 << 22)
 REPEATS = 20
 TIMEOUT_SECONDS = 100
 OPTIMIZER = "sgd"
-"""The shortest update."""
+"""The optimizer with the shortest update."""
 
 ROWS, EXAMPLES = 100, 512
 CASES: Final = (
     (24, 32, 1), (48, 32, 1), (24, 64, 32), (24, 128, 1), (48, 128, 8), (8, 256, 8), (24, 256, 1),
     (32, 256, 4),
 )  # fmt: skip
-"""Tables, columns, and ids a bag."""
+"""Number of tables, columns, and ids a bag."""
 
 BLOCKS, STEPS = 15, 4
-"""Blocks of a case and steps of a block. The median of the blocks counts."""
+"""Blocks of a case, and steps of a block. The median over blocks counts."""
 
 
 class Exchanged(NamedTuple):
-    """A step of tables in the cache on one of two ranks."""
+    """CPU seconds of a step with all tables on one of two ranks. The tables fit the cache."""
 
     ids: int
     bags: int
     row_bytes: int
     seconds: float
-    """CPU time of the rank with the tables above that of the other, without lookups and updates."""
+    """CPU time of the rank with tables minus that of the other, without lookups and updates."""
 
     own_seconds: float
     """CPU time of the other rank."""
 
     socket_seconds: float
-    """CPU time of both ranks, in threads that send and receive."""
+    """CPU time of both ranks in threads that send and receive."""
 
 
 def measure_link(
     cases: Sequence[tuple[int, int, int]] = CASES, blocks: int = BLOCKS
 ) -> tuple[Link, list[Exchanged]]:
-    """All-to-all of two ranks by size, and steps of tables on one of them.
+    """Measure an all-to-all of two ranks by size, and steps with the tables on one of them.
 
     Args:
-        cases: tables, columns, and ids a bag.
-        blocks: of steps, of each case.
+        cases: number of tables, columns, and ids a bag.
+        blocks: blocks of steps of each case.
 
     Raises:
         RuntimeError: a process failed, or did not answer in ``TIMEOUT_SECONDS``.
@@ -96,7 +96,7 @@ def measure_link(
             for rank in range(2)
         ]
         try:
-            said, _ = processes[0].communicate(timeout=TIMEOUT_SECONDS)
+            output, _ = processes[0].communicate(timeout=TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired as error:
             raise RuntimeError(
                 f"calibrate: no message between two ranks in {TIMEOUT_SECONDS} s"
@@ -107,7 +107,7 @@ def measure_link(
                 process.communicate()
     if processes[0].returncode:
         raise RuntimeError(f"calibrate: rank 0 ended with {processes[0].returncode}")
-    seconds, steps = json.loads(said)
+    seconds, steps = json.loads(output)
     slope, _ = np.polyfit(2 * np.array(MESSAGE_BYTES, dtype=float), seconds, 1)
     link = Link(latency_seconds=min(seconds), bytes_per_second=float(1 / slope))
     return link, [Exchanged(*step) for step in steps]
@@ -196,7 +196,7 @@ def _cpu_seconds(
     features: KeyedJaggedTensor,
     gradient: Tensor,
 ) -> Tensor:
-    """CPU seconds of a step without lookups and updates, and those of other threads than this."""
+    """CPU seconds of a step without lookups and updates, and those of other threads."""
     dist.barrier()
     clock.lookup_seconds = clock.update_seconds = 0.0
     started, own = time.process_time(), time.thread_time()

@@ -1,9 +1,9 @@
-"""``LookupLoad``: what requests look up in each table of a package, measured from requests.
+"""``LookupLoad``: lookups of requests in each table of a package.
 
-The share of lookups whose row lies in a cache follows from how often each id was seen. Ids seen
-once stand for all rows that were seen once or never: of a table of a million rows a sample shows a
-few. Source: I. J. Good, The Population Frequencies of Species, Biometrika 1953 (the share of
-lookups that go to unseen rows is about that of the ids seen once).
+The share of lookups whose row is in a cache follows from how often each id was seen. Ids that were
+seen once stand for all rows that were seen once or never, since a sample shows few of a table's
+rows. Source: I. J. Good, The Population Frequencies of Species, Biometrika 1953 (lookups of unseen
+rows have about the share of the ids that were seen once).
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,7 +21,6 @@ from embershard.planner.cost import RowRates
 from embershard.planner.machine import Floats
 
 BATCHES = 32
-"""Number of batches drawn from the requests."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,10 +29,9 @@ class Batches:
 
     ids: Floats
     bags: Floats
-    """Vectors written: one a list, or an id of a sequence."""
+    """Vectors written: one for each list, or for each id of a sequence."""
 
     examples: float
-    """Mean number of examples of a batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -46,19 +44,18 @@ class LookupLoad:
     """``[requests]``."""
 
     classes: Sequence[RowRates]
-    """Rows of each table by their share of its lookups. The classes have all rows together."""
+    """Rows of each table by their share of its lookups. Each table's classes cover all its rows."""
 
     source: str
-    """Source of the requests, in words."""
+    """Source of the requests in words."""
 
     def batches(self, examples: int, *, seed: int = 0) -> Batches:
-        """Batches of that size, of requests drawn at random; the same for the same seed.
+        """Draw batches of requests at random; equal for an equal seed.
 
-        A request of more examples counts for the part that fits a batch.
+        A request with more examples is scaled down to one batch.
 
         Args:
-            examples: of a batch.
-            seed: of the draw.
+            examples: examples of a batch.
         """
         mean = float(self.examples.mean())
         count = max(1, round(examples / max(mean, 1.0)))
@@ -80,13 +77,13 @@ def load_of(
     *,
     source: str,
 ) -> LookupLoad:
-    """Count what requests look up.
+    """Count the lookups of requests.
 
     Args:
-        tables: of the package.
-        inputs: its sparse inputs.
-        requests: that fit it, as ``check_samples`` finds; at least one.
-        source: where they come from, for people.
+        tables: tables of the package.
+        inputs: sparse inputs of the package.
+        requests: requests that passed ``check_samples``, at least one.
+        source: their origin in words.
 
     Raises:
         InputError: no request.
@@ -119,7 +116,7 @@ def load_of(
 
 
 def _kept(spec: SparseInputSpec, lists: SampleLists) -> NDArray[np.int64]:
-    """The ids that count: of each list the first or the last ``max_ids``."""
+    """Ids that are looked up: the first or the last ``max_ids`` of each list."""
     if not spec.max_ids or not len(lists.values):
         return lists.values
     ends = np.cumsum(lists.lengths)
@@ -130,11 +127,7 @@ def _kept(spec: SparseInputSpec, lists: SampleLists) -> NDArray[np.int64]:
 
 
 def row_classes(ids: NDArray[np.int64], rows: int) -> RowRates:
-    """Rows by how often they are looked up, with the rates of one lookup of the table.
-
-    Args:
-        ids: that were looked up, int64; a row each.
-    """
+    """Rows by how often ``ids`` look them up, as rates for one lookup of the table."""
     if not len(ids):
         return RowRates(np.array([1 / rows]), np.array([float(rows)]))
     _, counts = np.unique(ids, return_counts=True)

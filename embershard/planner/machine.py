@@ -1,8 +1,8 @@
-"""``Machine``: what lookups, updates and messages cost on one kind of machine, in seconds.
+"""``Machine``: seconds of lookups, updates and messages on one kind of machine.
 
-``calibrate`` measures it; ``default_machine`` is one that ships, whose file says where each figure
-is from. Costs are linear in the ids, bags
-and bytes of a shard, and in the rows that do not lie in each of a few caches.
+``calibrate`` measures them. ``default_machine`` ships with the package, in files that name the
+source of each figure. Costs are linear in the ids, bags and bytes of a shard, and in the rows
+outside each of a few caches.
 """
 
 from __future__ import annotations
@@ -46,17 +46,18 @@ def _ascending(sizes: tuple[float, ...]) -> tuple[float, ...]:
 
 
 class MissCost(Part):
-    """Seconds that a row which is not in one cache takes more: ``row + line_bytes * row_byte``."""
+    """Additional seconds of a row outside one cache: ``row + line_bytes * row_byte``."""
 
     row: Seconds
     row_byte: Seconds
 
 
 class RowCost(Part):
-    """Seconds of one pass over a batch: ``ids * (id + line_bytes * id_byte) + bags * (bag +
-    row_bytes * bag_byte) + rows * (row + line_bytes * row_byte)``, ``start`` for the call, and
-    ``misses`` for each row that is not in one of the caches of the machine. ``line_bytes`` are
-    those of the cache lines that a row lies in."""
+    """Seconds of one pass over a batch, with ``line_bytes`` those of the cache lines of a row:
+
+    start + ids * (id + line_bytes * id_byte) + bags * (bag + row_bytes * bag_byte)
+          + rows * (row + line_bytes * row_byte) + misses for rows outside each cache
+    """
 
     start: Seconds
     id: Seconds
@@ -68,7 +69,7 @@ class RowCost(Part):
 
     row_byte: Seconds = 0.0
     misses: tuple[MissCost, ...] = ()
-    """One each of ``Machine.caches``, or none."""
+    """One for each of ``Machine.caches``, or none."""
 
     def seconds(
         self,
@@ -82,11 +83,12 @@ class RowCost(Part):
         """Seconds of passes without the start.
 
         Args:
-            row_bytes: of the shard's columns.
-            rows: distinct rows among the ids, of a pass that reaches each once. None: it reaches
-                the row of every id.
-            missed: share of the ids whose row is not in each cache. Left out: none. Each such id
-                counts as another row, up to all distinct rows: ids in the cache are of few rows.
+            row_bytes: bytes of the shard's columns.
+            rows: distinct rows among the ids, for a pass that visits each once. None: it visits the
+                row of every id.
+            missed: for each cache, the share of ids whose row is outside it. Each such id counts as
+                a further row, up to all distinct rows, since ids in the cache are of few rows.
+                Empty: no misses.
         """
         lines, reached = line_bytes(row_bytes), ids if rows is None else rows
         seconds = ids * (self.id + lines * self.id_byte) + bags * (
@@ -122,65 +124,60 @@ class Machine(Part):
 
     format_version: Annotated[int, Field(ge=FORMAT_VERSION, le=FORMAT_VERSION)] = FORMAT_VERSION
     processor: str
-    """The system's name of the processor. A calibration of another processor is warned about."""
+    """The system's name of the processor. On another processor a warning is shown."""
 
     versions: dict[str, str]
-    """Versions of the libraries that were measured."""
-
     caches: Annotated[tuple[Bytes, ...], Field(min_length=1), AfterValidator(_ascending)]
-    """Bytes that each cache holds for one rank, the smallest first. They are the sizes at which
-    access times rise. The system names others: a virtual machine has a part of the last cache."""
+    """Bytes that each cache holds for one rank, smallest first: the sizes at which access times
+    rise. The system reports other sizes, since a virtual machine has only a part of the last
+    cache."""
 
     kernels: dict[str, Kernel]
-    """Kernels by the optimizer's name."""
-
     lookups: dict[str, RowCost] = Field(default_factory=dict)
-    """Costs of a server's lookups by type of the stored rows: int8, int4, fp16, fp32.
-    ``row_bytes`` are those of the stored row. Empty: not measured."""
+    """Costs of a server's lookups by type of the stored rows: int8, int4, fp16, fp32. ``row_bytes``
+    are those of the stored row. Empty: not measured."""
 
     exchange: RowCost = RowCost(start=0, id=0, id_byte=0, bag=0, bag_byte=0)
     """Seconds that the rank with a shard spends on messages, measured between two ranks. Zeros: not
     measured."""
 
     socket_byte: Seconds = 0.0
-    """CPU seconds of a byte of a vector between two ranks, in the threads of both that send and
-    receive, there and back. 0: not measured."""
+    """CPU seconds of a vector's byte, there and back, in the sending and receiving threads of both
+    ranks. 0: not measured."""
 
     batch: RowCost = RowCost(start=0, id=0, id_byte=0, bag=0, bag_byte=0)
-    """Seconds that every rank spends on its own batch under any plan. It sorts and sends ids,
+    """Seconds that every rank spends on its own batch under any plan: it sorts and sends ids,
     receives and joins vectors, and sends gradients. ``row_bytes`` are those of a bag's vector.
     Zeros: not measured."""
 
     host: Link
-    """Between ranks of one host."""
+    """Link between ranks of one host."""
 
     network: Link
-    """Between hosts."""
+    """Link between hosts."""
 
     host_memory_rate: Bytes | Literal[0] = 0
-    """Bytes a second between a GPU and its host's memory, each way. 0: not known."""
+    """Bytes a second between a GPU and its host's memory, each way. 0: unknown."""
 
     repeat_error: Seconds = 0.0
-    """Median relative difference between two measurements of one operation."""
-
     fit_error: Seconds = 0.0
-    """Mean relative difference between a measured operation and what these costs say of it."""
+    """Mean relative difference between a measured operation and its fitted cost."""
 
     calibration_seconds: Seconds = 0.0
-    """Seconds that ``calibrate`` took. 0: not known."""
+    """Duration of ``calibrate``. 0: unknown."""
 
     sources: dict[str, str] = Field(default_factory=dict)
     """Sources of figures that ``calibrate`` did not measure on this processor."""
 
     def exchange_of(self, ranks: int) -> RowCost:
-        """``exchange`` among this many ranks. Half of the vectors stay on their rank if there are
-        two, fewer if there are more."""
+        """``exchange`` among this number of ranks. Of two ranks, half of the vectors stay where
+        they are; of more ranks, fewer."""
         byte = self.exchange.bag_byte + self.socket_byte * (1 / 2 - 1 / ranks)
         return self.exchange.model_copy(update={"bag_byte": max(byte, 0.0)})
 
     def mismatch(self, device: str = "cpu") -> str | None:
-        """Names the processor of these costs and that of this machine, or its GPUs, if they differ.
-        None if they do not.
+        """Names the processor of these costs and this machine's processor or GPUs if they differ,
+        else None.
 
         Args:
             device: "cuda" for GPUs.
@@ -193,10 +190,10 @@ class Machine(Part):
 
     @property
     def origin(self) -> str:
-        """The processor of these costs; of costs that ship, also the command that replaces them."""
+        """The processor of these costs, and for default costs the command that replaces them."""
         if any("embershard calibrate" in source for source in self.sources.values()):
             hint = "`embershard calibrate` measures this machine"
-            return f"costs that ship, of {self.processor}; {hint}"
+            return f"default costs, of {self.processor}; {hint}"
         return f"costs of {self.processor}"
 
     def kernel(self, optimizer: str) -> Kernel:
@@ -214,7 +211,7 @@ class Machine(Part):
         """Costs of a server's lookups of rows of one type.
 
         Raises:
-            InputError: it was not measured.
+            InputError: they were not measured.
         """
         if weights not in self.lookups:
             known = ", ".join(self.lookups) or "none"
@@ -225,26 +222,26 @@ class Machine(Part):
         return self.lookups[weights]
 
     def save(self, path: str | Path) -> None:
-        """Write it as JSON. A file that is there is replaced once all is written."""
+        """Write the machine as JSON. An existing file is replaced in one step."""
         data, path = (self.model_dump_json(indent=1) + "\n").encode(), Path(path)
-        if path.exists() and not path.is_file():  # A pipe, say.
+        if path.exists() and not path.is_file():  # Such as a pipe.
             path.write_bytes(data)
         else:
             replace_file(path.resolve(), data)
 
 
 def line_bytes(row_bytes: Amount) -> Floats:
-    """Bytes of the cache lines that a row lies in, the mean over the rows of a table. The rows lie
-    end to end from the start of a line."""
+    """Mean bytes of the cache lines of a row, in a table whose rows are contiguous from the start
+    of a line."""
     step = np.gcd(np.maximum(np.rint(row_bytes), 1).astype(np.int64), LINE_BYTES)
     return np.asarray(row_bytes + LINE_BYTES - step, float)
 
 
 def read_machine(path: str | Path) -> Machine:
-    """Read what ``Machine.save`` wrote.
+    """Read a file that ``Machine.save`` wrote.
 
     Raises:
-        InputError: it cannot be read, or is no calibration; with file and field.
+        InputError: it cannot be read, or is not a calibration; names file and field.
     """
     try:
         machine, _ = parse_model(Machine, Path(path).read_bytes(), str(path))
@@ -258,7 +255,6 @@ def read_machine(path: str | Path) -> Machine:
 
 
 def processor_name() -> str:
-    """The system's name of the processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -268,7 +264,6 @@ def processor_name() -> str:
 
 
 def gpu_names() -> list[str]:
-    """Names of the GPUs that torch sees, without duplicates."""
     if not torch.cuda.is_available():
         return []
     names = (torch.cuda.get_device_name(at) for at in range(torch.cuda.device_count()))
@@ -280,7 +275,7 @@ HOST: Final = Link(latency_seconds=0, bytes_per_second=370e9)
 NETWORK: Final = Link(latency_seconds=0, bytes_per_second=48e9)
 EXCHANGE: Final = RowCost(start=0, id=0, id_byte=0, bag=0, bag_byte=2 / HOST.bytes_per_second)
 DIM = 128
-"""Columns of the rows by which a sum's bytes are compared with a stored row's."""
+"""Columns of the row whose bytes are compared with those of its sum."""
 
 
 class Gpu(NamedTuple):
@@ -310,16 +305,16 @@ GPUS: Final = (
     Gpu("NVIDIA H100 SXM", 80 << 30, 3.35e12, "NVIDIA H100 Tensor Core GPU data sheet: 80 GB"),
     Gpu("NVIDIA H200 SXM", 141 << 30, 4.8e12, "NVIDIA H200 Tensor Core GPU data sheet: 141 GB"),
 )
-"""The smallest first."""
+"""Smallest memory first."""
 
 
 def gpu_for(memory_bytes: float) -> Gpu:
-    """The smallest GPU with so much memory; the largest if none has."""
+    """The smallest GPU with this much memory, or the largest of all."""
     return next((gpu for gpu in GPUS if memory_bytes <= gpu.memory_bytes), GPUS[-1])
 
 
 def published_lookups(gpu: Gpu) -> dict[str, RowCost]:
-    """Costs of a server's lookups with one cache, by how rows are stored."""
+    """Costs of a server's lookups with one cache, by type of the stored rows."""
     cached = 1 / (CACHED_RATIO * gpu.bytes_per_second)
     memory = 1 / (FORWARD_SHARE * gpu.bytes_per_second)
     return {
@@ -346,12 +341,7 @@ MEASURED: Final = dict(zip(GPUS, ("h100.json", "h200.json"), strict=True))
 
 
 def default_machine(kind: str = "cpu", memory_bytes: float = 0) -> Machine:
-    """The machine of any processor, or of the smallest GPU with enough memory.
-
-    Args:
-        kind: "cpu" or "cuda".
-        memory_bytes: of a GPU.
-    """
+    """Default costs of any processor, or of the smallest GPU with ``memory_bytes`` of memory."""
     return _read(MEASURED[gpu_for(memory_bytes)] if kind == "cuda" else PROCESSOR)
 
 

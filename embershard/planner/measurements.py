@@ -1,8 +1,8 @@
-"""Lookups and updates of fused tables, and lookups of a server, measured on this machine.
+"""Measures lookups and updates of fused tables, and lookups of a server, on this machine.
 
-While one process is measured, others do the same on the other cores: ranks of a host train side by
-side and share its caches and the way to its memory. ``python -m embershard.planner.measurements``
-is one of the other processes.
+While one process is measured, others do the same work on the other cores, since the ranks of a host
+train at the same time and share its caches and memory bandwidth. ``python -m
+embershard.planner.measurements`` is one of the other processes.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from embershard.malloc_options import set_malloc_options
 from embershard.package.row_format import RowFormat, WeightType
 
 CACHES = (1 << 21, 1 << 25)
-"""Bytes of the caches whose misses are told apart: a core's own, and its part of the last one."""
+"""Bytes of the caches that are modelled: a core's own cache, and its part of the last one."""
 
 TABLE_BYTES = (1 << 20, 1 << 23, 1 << 26, 1 << 28)
 """Bytes of the measured tables, from one that fits the first cache to one that fits none."""
 
 DIMS = (16, 40, 64, 128, 256)
 SIZES = ((1, 4096), (1, 512), (8, 512), (8, 128), (40, 256))
-"""Ids a bag, and bags."""
+"""Ids a bag, and number of bags."""
 
 LOOKUP_REPEATS = 7
 
 
 class Measured(NamedTuple):
-    """One operation: its size, and its seconds twice over."""
+    """Size of an operation, and two measurements of its seconds."""
 
     ids: int
     bags: int
@@ -47,15 +47,15 @@ class Measured(NamedTuple):
     forward: tuple[float, float] = (0.0, 0.0)
     backward: tuple[float, float] = (0.0, 0.0)
     rows: int = 0
-    """Distinct rows among the ids, of a pass that reaches each once. 0: it reaches the row of
-    every id."""
+    """Distinct rows among the ids, for a pass that visits each once. 0: it visits the row of every
+    id."""
 
     missed: tuple[float, ...] = ()
-    """Share of the ids whose row is not in each cache."""
+    """For each cache, the share of ids whose row is outside it."""
 
 
 class LookupSeconds(Protocol):
-    """``embershard.serving.local.lookup_seconds``, which the planner does not import."""
+    """Type of ``embershard.serving.local.lookup_seconds``, which the planner does not import."""
 
     def __call__(
         self,
@@ -70,17 +70,13 @@ class LookupSeconds(Protocol):
 
 
 def measure_lookups(lookup_seconds: LookupSeconds, weights: WeightType) -> Iterator[Measured]:
-    """Measure lookups of one kind of rows, on this thread, with batches of each shape in turn.
-
-    Args:
-        lookup_seconds: looks rows up with the server's kernels.
-    """
+    """Measure a server's lookups of one type of rows on this thread, each batch shape in turn."""
     for table_bytes in TABLE_BYTES:
         yield from _measure(lookup_seconds, weights, table_bytes)
 
 
 def missed_of(table_bytes: int, caches: tuple[int, ...] = CACHES) -> tuple[float, ...]:
-    """The share of the rows of a table, looked up alike, that is not in each cache."""
+    """For each cache, the share of a table's rows that is outside it, with random lookups."""
     return tuple(max(0.0, 1 - cache / table_bytes) for cache in caches)
 
 
@@ -115,10 +111,10 @@ def _measure(
 OPTIMIZERS = ("rowwise_adagrad", "adagrad", "sgd")
 BAG_LENGTHS = (1, 8, 32)
 TABLES = 8
-"""Tables of a batch. Their vectors are one wide matrix."""
+"""Number of tables of a batch, whose vectors are side by side in one matrix."""
 
 OTHER_BYTES = 1 << 25
-"""Read between two batches on CPU: a step also moves vectors of tens of MB."""
+"""Bytes read between two batches on CPU, since a step also moves vectors of tens of MB."""
 
 REPEATS = 5
 
@@ -126,27 +122,22 @@ Lookup: TypeAlias = Callable[[torch.Tensor, torch.Tensor, None], torch.Tensor]
 
 
 class Bench(NamedTuple):
-    """Sizes that are measured on one kind of device."""
+    """Sizes to measure on one kind of device."""
 
     device: torch.device
     caches: tuple[int, ...]
-    """Bytes of the caches whose misses are told apart."""
-
     table_bytes: tuple[int, ...]
     """Bytes of all tables of a batch, from tables in the first cache to tables in none."""
 
     ids: int
-    """Ids of a batch."""
-
     other_bytes: int
-    """Read between two batches."""
 
 
 CPU = Bench(torch.device("cpu"), CACHES, TABLE_BYTES, 1 << 15, OTHER_BYTES)
 
 
 def bench_of(device: torch.device) -> Bench:
-    """The sizes for a CPU or a CUDA device. A CUDA device reads the other bytes for milliseconds,
+    """Sizes for a CPU or a CUDA device. A CUDA device takes milliseconds to read the other bytes,
     in which the host submits the measured kernels."""
     if device.type == "cpu":
         return CPU
@@ -156,8 +147,6 @@ def bench_of(device: torch.device) -> Bench:
 
 
 def measure_kernel(optimizer: str, bench: Bench = CPU) -> Iterator[Measured]:
-    """Lookups and updates of sets of tables, one after the other, with batches of each shape in
-    turn."""
     device = bench.device
     generator = torch.Generator(device).manual_seed(0)
     others = torch.ones(bench.other_bytes // 4, device=device)
@@ -171,7 +160,7 @@ def measure_kernel(optimizer: str, bench: Bench = CPU) -> Iterator[Measured]:
         )
         states = [state for of_table in tables.states for state in of_table.values()]
         for tensor in [*tables.weights, *states]:
-            tensor.fill_(1.0)  # The first write to a page costs more than any later one.
+            tensor.fill_(1.0)  # The first write to a page is slower than later ones.
         shapes = [
             (bench.ids // share // length, length) for length, share in product(BAG_LENGTHS, (1, 4))
         ]
@@ -236,11 +225,8 @@ START_SECONDS = 60
 
 @contextmanager
 def busy_cores() -> Iterator[None]:
-    """Until the block ends, a process on each of the other cores looks up and updates rows.
-
-    Raises:
-        RuntimeError: one did not start within a minute.
-    """
+    """Run a process on each of the other cores that looks up and updates rows, until the block
+    ends. Raises RuntimeError if one does not start within a minute."""
     others = len(os.sched_getaffinity(0)) - 1
     with ExitStack() as ended:
         processes = list[subprocess.Popen[str]]()

@@ -1,4 +1,4 @@
-"""``options_of``: the ways of cutting a table that its constraints allow, each with its costs."""
+"""``options_of``: the cuts of a table that its constraints allow, with their costs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -27,42 +27,36 @@ Spans: TypeAlias = tuple[tuple[Span, Span], ...]
 
 DATA_PARALLEL = ShardingType.DATA_PARALLEL.value
 REPLICATE = "replicate"
-"""A table whole on several devices, in plans of serving."""
+"""Sharding type of plans of serving: a whole table on several devices."""
 
 MIN_PARTITION = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Option:
-    """A way of cutting a table."""
+    """A cut of a table."""
 
     sharding_type: str
     spans: Spans
 
     phases: Floats
-    """Seconds of each shard, a step, of one phase or ``(phases, shards)``."""
+    """Seconds of each shard in a step, ``(shards,)`` or ``(phases, shards)``."""
 
     memory: Floats
-    """Bytes of weights, state, and a step's ids and vectors, of each shard; of one kind of memory,
-    or ``(kinds, shards)``: the device's and its host's."""
+    """Bytes of each shard for weights, state, and a step's ids and vectors: ``(shards,)``, or
+    ``(kinds, shards)`` for device memory and host memory."""
 
     host_columns: int = 0
-    """Shards in a row that lie on one host, for types that are bound to hosts. 0: not bound."""
+    """Number of consecutive shards on one host, for types that are bound to hosts. 0: not bound."""
 
     compute_kernel: str = FUSED
-    """Used in training only."""
-
     seconds: Floats = field(init=False)
     """Seconds of each shard in all phases."""
 
     largest: float = field(init=False)
-    """Seconds of the heaviest shard."""
-
     total: float = field(init=False)
-    """Seconds of all shards."""
-
     largest_bytes: Floats = field(init=False)
-    """Bytes of the largest shard, of each kind of memory."""
+    """Bytes of the largest shard, for each kind of memory."""
 
     def __post_init__(self) -> None:
         phases, memory = np.atleast_2d(self.phases), np.atleast_2d(self.memory)
@@ -79,7 +73,7 @@ class Option:
 
     @property
     def name(self) -> str:
-        """The type in a report, and the kernel if rows do not lie on the device."""
+        """Type in a report, and the kernel unless rows are on the device."""
         where = "" if self.compute_kernel == FUSED else f" {self.compute_kernel}"
         return self.sharding_type + where
 
@@ -91,7 +85,6 @@ class Option:
         return len(columns) == 1 and not self.host_columns and not is_replica
 
     def shards(self, table: str, ranks: Sequence[int]) -> list[Shard]:
-        """Shards of a table: one on each of these ranks, or one on all if they are replicas."""
         if self.sharding_type in (DATA_PARALLEL, REPLICATE):
             rows, columns = self.spans[0]
             devices = tuple(sorted(set(ranks)))
@@ -103,11 +96,8 @@ class Option:
 
 
 def options_of(table: Table, work: Workload) -> list[Option]:
-    """The ways of cutting a table that its constraints allow, each once.
-
-    Raises:
-        ValueError: none; the message says why.
-    """
+    """Every cut of a table that its constraints allow. Raises ValueError with the reason if there
+    is none."""
     kinds = table.sharding_types
     world, local = work.world_size, work.local_world_size
     least = table.min_partition or MIN_PARTITION
@@ -161,24 +151,21 @@ def options_of(table: Table, work: Workload) -> list[Option]:
 
 
 def replicas(table: Table, work: Workload) -> Option:
-    """A replica on every rank, ``local_world_size`` on each host."""
     costs = replica_costs(table, work)
     spans = (((0, table.rows), (0, table.dim)),) * work.world_size
     return Option(DATA_PARALLEL, spans, costs.phases, _kinds(costs, work), work.local_world_size)
 
 
 def _kinds(costs: ShardCosts, work: Workload) -> Floats:
-    """Bytes of each kind of memory that the ranks have."""
     return costs.memory if work.host_memory_rate else costs.memory[:1]
 
 
 def powers_of_two(most: int) -> list[int]:
-    """2, 4, 8 .. up to ``most``."""
     return [1 << power for power in range(1, most.bit_length())]
 
 
 def _counts(most: int, world: int) -> list[int]:
-    """2, 4, 8 .. up to ``most``, ``most``, and one for each rank."""
+    """2, 4, 8 .. up to ``most``, and also ``most`` and ``world``."""
     return sorted({*powers_of_two(most), most, min(most, world)} - {1})
 
 
@@ -189,7 +176,7 @@ def _spans(table: Table, row_cuts: int, column_cuts: int) -> Spans:
 
 
 def _spans_by_speed(table: Table, speeds: Sequence[float]) -> Spans:
-    """Row ranges whose lookups are in proportion to the ranks' speeds; none is empty."""
+    """Non-empty row ranges whose lookups are in proportion to the ranks' speeds."""
     shares = np.cumsum(speeds) / np.sum(speeds)
     if table.accesses_below is None:
         ends = np.rint(shares * table.rows)
@@ -200,7 +187,6 @@ def _spans_by_speed(table: Table, speeds: Sequence[float]) -> Spans:
 
 
 def option_costs(option: Option, table: Table, work: Workload) -> ShardCosts:
-    """Parts of the seconds and the memory of an option."""
     if option.sharding_type == DATA_PARALLEL:
         return replica_costs(table, work)
     return shard_costs(table, work, option.spans, option.compute_kernel)
@@ -209,11 +195,8 @@ def option_costs(option: Option, table: Table, work: Workload) -> ShardCosts:
 def make_options(
     table: Table, work: Workload, cuts: Sequence[tuple[str, Spans, int]], compute_kernel: str
 ) -> list[Option]:
-    """Options of a table, the shards of all cuts priced at once.
-
-    Args:
-        cuts: type, spans, and the shards in a row that lie on one host.
-    """
+    """Price cuts of a table in one call. A cut is its type, its spans, and the number of
+    consecutive shards on one host."""
     shards = [span for _, spans, _ in cuts for span in spans]
     costs = shard_costs(table, work, shards, compute_kernel)
     ends = np.cumsum([len(spans) for _, spans, _ in cuts])[:-1]

@@ -1,6 +1,6 @@
-"""``Placement``: a cut of each table and the rank of each shard, and how full the ranks are.
+"""``Placement``: a cut of each table, the rank of each shard, and the load of the ranks.
 
-``OptionTotals``: what each cut takes in all; a bound on every placement, and what memory is worth.
+``OptionTotals``: totals of each cut, for a bound on every placement and the price of memory.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from embershard.planner.options import Option
 Options = Sequence[Sequence[Option]]
 BISECTIONS = 40
 ROUNDS = 3
-"""Times that the price of each kind of memory is searched again, given that of the other kind."""
+"""Rounds of searching the price of each kind of memory, given that of the other."""
 
 POWERS = (-40.0, 10.0)
-"""Least and largest power of 10 of a price: seconds of a byte."""
+"""Least and largest power of 10 of a price, in seconds a byte."""
 
 
 class OptionTotals:
-    """The options of all tables as arrays ``(tables, options)``. Missing ones cost infinity, and so
-    do options with a shard that no rank has memory for, if the table has others.
+    """Totals of the options of all tables, as arrays ``(tables, options)``. Missing options cost
+    infinity. So do options with a shard that no rank has memory for, if the table has others.
 
     Args:
-        speeds: of each rank.
+        speeds: speed of each rank.
         caps: bytes of each kind of memory and rank, ``(kinds, ranks)`` or ``(ranks,)``.
     """
 
@@ -51,11 +51,12 @@ class OptionTotals:
         self.seconds[left_out] = self.largest[left_out] = np.inf
 
     def bound(self) -> float:
-        """Seconds below which the busiest rank of no placement lies.
+        """Seconds that the busiest rank of every placement takes at least.
 
-        For a bound T, a linear programme chooses a mixture of the options of each table whose
-        largest shard takes at most T on the fastest rank. It minimises the seconds in all under the
-        bytes of the devices in all. T is a bound if these seconds are above what the ranks do in T.
+        For a bound T, a linear program chooses a mixture of the options of each table whose largest
+        shard takes at most T on the fastest rank. It minimizes the total seconds, within the total
+        bytes of the devices. No placement takes T if these seconds exceed what all ranks can do in
+        T.
         """
         low, fastest = 0.0, float(self.speeds.max())
         high = float(self.seconds.min(1).sum() / self.speeds.min())
@@ -71,7 +72,7 @@ class OptionTotals:
         return low
 
     def _least_seconds(self, seconds: Floats) -> float:
-        """The value of the programme, by its dual in the price of the devices' memory."""
+        """Minimum of the linear program, by its dual in the price of device memory."""
         memory, cap = self.memory[0], float(self.caps[0])
         rows = np.arange(len(seconds))
         place = seconds.argmin(1)
@@ -91,8 +92,8 @@ class OptionTotals:
         return best
 
     def prices(self, limit: float) -> Floats:
-        """Seconds that a byte of each kind of memory is worth: options of least seconds and bytes
-        at these prices keep to the memory of all ranks together, if any do.
+        """Price of each kind of memory, in seconds a byte. Options of least cost at these prices
+        fit the memory of all ranks together, if any options do.
 
         Args:
             limit: seconds of the largest shard on the fastest rank.
@@ -120,8 +121,8 @@ class OptionTotals:
         return prices
 
     def _cost(self, limit: float, prices: Floats) -> Floats:
-        """Seconds, and bytes at these prices. Options with a larger shard than the limit cost
-        infinity, if the table has smaller ones, and else all but the one of the smallest."""
+        """Seconds and priced bytes of each option. Options with a shard above the limit cost
+        infinity. If a table has no others, only its option with the smallest shard does not."""
         allowed = self.largest <= limit * self.speeds.max()
         smallest = self.largest <= self.largest.min(1, keepdims=True)
         allowed = np.where(allowed.any(1, keepdims=True), allowed, smallest)
@@ -129,20 +130,11 @@ class OptionTotals:
         return np.asarray(cost + np.tensordot(prices, self.memory, 1))
 
     def cheapest(self, limit: float, prices: Floats) -> NDArray[np.intp]:
-        """The option of each table with the least seconds, bytes included at these prices.
-
-        Args:
-            limit: seconds of the largest shard on the fastest rank.
-        """
+        """The option of each table with the least seconds and priced bytes."""
         return np.asarray(self._cost(limit, prices).argmin(1))
 
     def cheap(self, limit: float, count: int) -> list[list[int]]:
-        """The options of each table with the least seconds, bytes included at their prices.
-
-        Args:
-            limit: seconds of the largest shard on the fastest rank, for the prices.
-            count: options of a table.
-        """
+        """The ``count`` options of each table with the least seconds and priced bytes."""
         cost = self.seconds + np.tensordot(self.prices(limit), self.memory, 1)
         order = np.argsort(cost, 1, kind="stable")[:, :count]
         return [
@@ -152,12 +144,11 @@ class OptionTotals:
 
 
 def lower_bound(options: Options, *, speeds: Floats, caps: Floats) -> float:
-    """``OptionTotals.bound`` of these options and ranks."""
     return OptionTotals(options, speeds=speeds, caps=caps).bound()
 
 
 class Rule(Enum):
-    """How to choose among the ranks that have memory for a shard."""
+    """Rule to choose among the ranks that have memory for a shard."""
 
     LIGHTEST = "the rank whose busiest phase is shortest with the shard"
     FULLEST = "the rank that has least memory left, of the kind that the shard takes most of"
@@ -165,7 +156,7 @@ class Rule(Enum):
 
 
 class NoRoomError(Exception):
-    """No rank, or no host, has memory for a shard.
+    """No rank or host has memory for a shard.
 
     Args:
         over: bytes above the cap of each kind of memory and rank, ``(kinds, ranks)``.
@@ -179,21 +170,20 @@ class NoRoomError(Exception):
 
 
 class Ranks(NamedTuple):
-    """The ranks that a plan may use."""
+    """The ranks of a plan."""
 
     speeds: Floats
-    """Speed of each rank: a shard's seconds are divided by it."""
+    """Speed of each rank. A shard's seconds are divided by it."""
 
     caps: Floats
     """Bytes of each kind of memory and rank, ``(kinds, ranks)``: the device's, and its host's if
-    tables may lie there."""
+    tables may be there."""
 
     local: int
-    """Ranks of a host."""
 
 
 class Placed(NamedTuple):
-    """Ranks of a table's shards, and how full all ranks are with them."""
+    """Ranks of a table's shards, and the loads and memory of all ranks with them."""
 
     ranks: list[int]
     loads: Floats
@@ -201,12 +191,7 @@ class Placed(NamedTuple):
 
 
 class Placement:
-    """The ranks of each table's shards. Tables that are not placed have none.
-
-    Args:
-        options: of each table.
-        ranks: all empty at first.
-    """
+    """The ranks of each table's shards, empty at first."""
 
     def __init__(self, options: Options, ranks: Ranks) -> None:
         self.options, self.of_ranks = options, ranks
@@ -221,10 +206,10 @@ class Placement:
         """Bytes of each kind of memory and rank."""
 
         self._even = np.maximum(least.sum(0), 1e-300)[:, None]
-        """Seconds of each phase of all tables: a rank's share of them is compared."""
+        """Seconds of each phase of all tables, to which a rank's load is compared."""
 
     def copy(self) -> Placement:
-        """A placement that changes on its own. Lists of ranks are replaced, never changed."""
+        """An independent copy. Lists of ranks are replaced, never changed."""
         copied = object.__new__(Placement)
         copied.__dict__.update(self.__dict__)
         copied.chosen, copied.ranks = list(self.chosen), list(self.ranks)
@@ -232,7 +217,7 @@ class Placement:
         return copied
 
     def recounted(self) -> Placement:
-        """An equal placement whose seconds and bytes carry no rounding of earlier changes."""
+        """An equal placement without the rounding errors of earlier changes."""
         placement = Placement(self.options, self.of_ranks)
         for table, ranks in enumerate(self.ranks):
             placement.put(table, self.chosen[table], ranks)
@@ -240,26 +225,22 @@ class Placement:
 
     @property
     def load(self) -> Floats:
-        """Seconds of each rank."""
         return np.asarray(self.loads.sum(0))
 
     @property
     def step(self) -> float:
-        """Seconds that plans are compared by: ranks wait for each other after each phase, so that
-        it is the sum over the phases of the rank that is busiest in each."""
+        """Seconds that plans are compared by: the sum over phases of the busiest rank's seconds,
+        since ranks wait for each other after each phase."""
         return float(self.loads.max(1).sum())
 
     def option(self, table: int) -> Option:
-        """The cut of a table."""
         return self.options[table][self.chosen[table]]
 
     def put(self, table: int, at: int, ranks: Sequence[int]) -> None:
-        """Place a table, by an option, on these ranks."""
         self._add(self.options[table][at], ranks, 1)
         self.chosen[table], self.ranks[table] = at, list(ranks)
 
     def take(self, table: int) -> None:
-        """Remove a table."""
         self._add(self.option(table), self.ranks[table], -1)
         self.ranks[table] = []
 
@@ -269,12 +250,10 @@ class Placement:
         np.add.at(self.memory.T, ranks, sign * option.memory.T)
 
     def accept(self, table: int, at: int, placed: Placed) -> None:
-        """Place a table as ``find_places`` found."""
         self.chosen[table], self.ranks[table] = at, placed.ranks
         self.loads, self.memory = placed.loads, placed.memory
 
     def move(self, table: int, part: int, rank: int) -> None:
-        """Move a shard to another rank."""
         option, before = self.option(table), self.ranks[table][part]
         phases, size = option.phases[:, part], option.memory[:, part]
         self.loads[:, before] -= phases / self.of_ranks.speeds[before]
@@ -286,15 +265,9 @@ class Placement:
     def find_places(
         self, option: Option, rule: Rule = Rule.LIGHTEST, *, limit: float = np.inf
     ) -> Placed | None:
-        """Ranks for the shards of a table that is not placed, the heaviest first.
-
-        Args:
-            rule: not used if the shards are bound to hosts.
-            limit: of the step. Returns None as soon as the step takes as long.
-
-        Raises:
-            NoRoomError: a shard has no rank with memory.
-        """
+        """Choose ranks for the shards of a table, heaviest shard first. Returns None as soon as the
+        step takes ``limit``. ``rule`` does not apply to shards that are bound to hosts. Raises
+        NoRoomError if no rank has memory for a shard."""
         loads, memory = self.loads.copy(), self.memory.copy()
         if option.host_columns:
             ranks = self._places_on_hosts(option, loads, memory)
@@ -325,7 +298,6 @@ class Placement:
         return Placed(ranks, loads, memory)
 
     def _best_with_room(self, score: Floats, memory: Floats, size: Floats) -> int:
-        """The rank of least score that has memory for a shard."""
         best, caps = int(score.argmin()), self.of_ranks.caps
         if (memory[:, best] + size <= caps[:, best]).all():
             return best
@@ -336,7 +308,7 @@ class Placement:
         return int(np.where(room, score, np.inf).argmin())
 
     def _places_on_hosts(self, option: Option, loads: Floats, memory: Floats) -> list[int]:
-        """The shards of each column on the ranks of one host, no two columns on the same host."""
+        """Place the shards of each column on the ranks of one host, each column on another host."""
         width, ranks = option.host_columns, list[int]()
         speeds, caps, local = self.of_ranks
         free = list(range(0, len(speeds), local))

@@ -1,5 +1,3 @@
-"""``EmbeddingShardingPlanner``: a ``ShardingPlan`` of a model's collections."""
-
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -57,24 +55,24 @@ class _Planned(NamedTuple):
 
 
 class EmbeddingShardingPlanner:
-    """Plans the collections of a model: the busiest rank is as little busy as the search finds.
+    """Plans the collections of a model so that the busiest rank has little work.
 
     Names follow TorchRec. Costs are those of the topology's machine, in seconds.
 
     Args:
         topology: the ranks.
         batch_size: examples of a rank's batch.
-        constraints: by table name. A table without has none.
-        storage_reservation: share of each rank's memory that is kept free, for the dense part.
+        constraints: table name -> constraints. Missing tables have none.
+        storage_reservation: share of each rank's memory to keep free for the dense part.
         dense_seconds: CPU seconds of a rank's step besides the collections, for the report.
-        count_accesses: whether ``DistributedModelParallel`` will count accesses, 8 bytes a row.
-        pipelined: whether ``TrainPipelineSparseDist`` trains: the ids of two more batches are in
-            memory.
-        timeout_seconds: after which the best plan so far is returned and the report warns. None:
-            once no change is found that makes the busiest rank less busy.
+        count_accesses: True if ``DistributedModelParallel`` will count accesses, 8 bytes a row.
+        pipelined: True if ``TrainPipelineSparseDist`` trains, which holds the ids of two more
+            batches.
+        timeout_seconds: time after which the best plan so far is returned, and the report warns.
+            None: no time limit.
 
     Raises:
-        InputError: a batch size, reservation or seconds that cannot be used.
+        InputError: an unusable batch size, reservation or number of seconds.
     """
 
     def __init__(
@@ -114,16 +112,15 @@ class EmbeddingShardingPlanner:
         self._planned: _Planned | None = None
         self._report: PlanReport | None = None
         self._is_empty = False
-        """True if the last plan has no tables."""
 
     @property
     def machine(self) -> Machine:
-        """The machine whose costs it plans by."""
         return self._topology.machine
 
     @property
     def kernel_seconds(self) -> Floats:
-        """CPU seconds of lookups and of updates of each rank's shards, a step of the last plan."""
+        """CPU seconds of lookups and of updates of each rank's shards in a step of the last plan:
+        ``(ranks, 2)``."""
         seconds = np.zeros((self._topology.world_size, 2))
         if self._planned is None:
             return seconds
@@ -141,14 +138,14 @@ class EmbeddingShardingPlanner:
 
     @property
     def report(self) -> PlanReport:
-        """Costs of the last plan, computed when they are first read.
+        """Costs of the last plan, computed on first use.
 
         Raises:
-            InputError: there is none.
+            InputError: there is no plan, or it has no tables.
         """
         if self._planned is None:
-            got = "one without a collection that its sharders shard" if self._is_empty else "none"
-            raise InputError(f"planner: report: expected a plan before it, got {got}")
+            got = "a plan without tables" if self._is_empty else "no plan"
+            raise InputError(f"planner: report: expected a call of plan() with tables, got {got}")
         if self._report is None:
             self._report = self._build_report(self._planned)
         return self._report
@@ -158,13 +155,13 @@ class EmbeddingShardingPlanner:
         machine, ranks = self.machine, self._topology.world_size
         warnings = self._topology.warnings
         warnings += tuple(
-            f"constraints: table {table.name!r}: data_parallel was not considered beside other "
-            "sharding types: list it alone"
+            f"constraints: table {table.name!r}: data_parallel was not considered, because it is "
+            "listed with other sharding types: list only data_parallel"
             for table in problem.tables
             if DATA_PARALLEL in (table.sharding_types or ()) and table.sharding_types != REPLICA
         )
         if result.timed_out:
-            warnings += (f"search: ended by timeout_seconds, {self._timeout:g}",)
+            warnings += (f"search: stopped after timeout_seconds, {self._timeout:g}",)
         own_batch = batch_seconds(problem.tables, machine.batch, ranks)
         return build_report(
             problem.report_input(result.placement, seconds),
@@ -176,16 +173,16 @@ class EmbeddingShardingPlanner:
         )
 
     def plan(self, module: nn.Module, sharders: Sequence[Sharder]) -> ShardingPlan:
-        """The plan of every collection that one of the sharders shards.
+        """Plan every collection that one of the sharders can shard.
 
         Args:
             module: the model, on any device.
-            sharders: of its collections; they say which optimizer a table has.
+            sharders: sharders of its collections, which choose the optimizers of tables.
 
         Raises:
-            InputError: constraints of a table that is not there, pooling factors that are not one a
-                feature, access counts that are not one a row, or no module or sharders.
-            PlannerError: no plan was found that keeps to the memory of the ranks.
+            InputError: constraints of an unknown table, not one pooling factor for each feature,
+                not one access count for each row, or no module or sharders.
+            PlannerError: no plan was found that fits the memory of the ranks.
         """
         _check_model("plan", module, sharders)
         deadline = Deadline(self._timeout, self._clock)
@@ -212,16 +209,16 @@ class EmbeddingShardingPlanner:
     def price(
         self, plan: ShardingPlan, module: nn.Module, sharders: Sequence[Sharder]
     ) -> Sequence[RankLoad]:
-        """Costs of each rank under any plan, priced as ``plan`` prices.
+        """Costs of each rank under any plan, with the costs that ``plan`` uses.
 
         Args:
-            plan: of the model.
+            plan: plan of the model.
             module: the model, on any device.
-            sharders: of its collections; they say which optimizer a table has.
+            sharders: sharders of its collections, which choose the optimizers of tables.
 
         Raises:
-            InputError: the plan is not of this model and these ranks, or has shards of other
-                kernels than fused, whose costs are not measured.
+            InputError: the plan does not fit the model or the ranks, or uses kernels whose costs
+                are not measured.
         """
         _check_model("price", module, sharders)
         _check_priced(plan, module, sharders, self._topology)
@@ -238,15 +235,15 @@ class EmbeddingShardingPlanner:
         sharders: Sequence[Sharder],
         pg: Any = None,
     ) -> ShardingPlan:
-        """Rank 0 plans and every rank gets its plan. Every rank calls it.
+        """Plan on rank 0 and return its plan on every rank. Every rank calls it.
 
         Args:
             module: the model, on any device.
-            sharders: of its collections; they say which optimizer a table has.
-            pg: the ranks. None: the default group.
+            sharders: sharders of its collections, which choose the optimizers of tables.
+            pg: process group of the ranks. None: the default group.
 
         Raises:
-            InputError, PlannerError: as ``plan``, the same on every rank.
+            InputError, PlannerError: see ``plan``; the same on every rank.
         """
         text = from_rank_0(pg or dist.group.WORLD, lambda: self.plan(module, sharders).to_json())
         return ShardingPlan.from_json(text)
@@ -274,11 +271,10 @@ class EmbeddingShardingPlanner:
 
 
 def _check_model(call: str, module: nn.Module, sharders: Sequence[Sharder]) -> None:
-    """Refuse what is no model, and what are no sharders."""
     check_kind(f"{call}: module", module, nn.Module, "the model, a torch.nn.Module")
     check_kind(f"{call}: sharders", sharders, Sequence, "a list: get_default_sharders()")
     for sharder in sharders:
-        check_kind(f"{call}: sharders", sharder, Sharder, "sharders alone: get_default_sharders()")
+        check_kind(f"{call}: sharders", sharder, Sharder, "only sharders: get_default_sharders()")
 
 
 def _sharding(table: Table, option: Option, ranks: Sequence[int]) -> ParameterSharding:
@@ -292,13 +288,11 @@ def _sharding(table: Table, option: Option, ranks: Sequence[int]) -> ParameterSh
 def _check_priced(
     plan: ShardingPlan, module: nn.Module, sharders: Sequence[Sharder], topology: Topology
 ) -> None:
-    """Refuse a plan that is not of a model and a topology, or whose costs are not measured.
-
-    Raises:
-        InputError: it is not.
-    """
+    """Refuse a plan that does not fit a model and a topology, or whose costs are not measured."""
     check_kind("price: plan", plan, ShardingPlan, "a ShardingPlan")
-    for _ in planned_collections(module, plan, sharders):  # Each is one of the model.
+    for _ in planned_collections(
+        module, plan, sharders
+    ):  # Raises if a collection is not in the model.
         pass
     kernels = (FUSED, *HOST_KERNELS) if topology.host_memory_rate else (FUSED,)
     for path, collection, _ in shardable(module, sharders):

@@ -1,4 +1,5 @@
-"""``PlanReport``: what a plan costs each rank or device, its limit, and the other choices."""
+"""``PlanReport``: costs of a plan on each rank or device, its bound, and other cuts of its
+tables."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -10,8 +11,6 @@ from embershard.planner.report_html import report_html
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePart:
-    """Costs that one table adds to a rank."""
-
     table: str
     seconds: float
     memory_bytes: float
@@ -19,74 +18,64 @@ class TablePart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankCosts:
-    """Parts of the seconds and the memory of a rank in a step of training."""
+    """Parts of a rank's seconds and memory in a step of training."""
 
     forward_seconds: float
-    """Lookups."""
+    """Seconds of lookups."""
 
     backward_seconds: float
-    """Updates."""
+    """Seconds of updates."""
 
     message_seconds: float
-    """Ids, vectors and gradients between ranks."""
+    """Seconds of ids, vectors and gradients between ranks."""
 
     bytes_in: float
     bytes_out: float
-    """Bytes of these messages, from and to other ranks."""
+    """Bytes of messages to other ranks; ``bytes_in`` from them."""
 
     weight_bytes: float
-    """Bytes in both kinds of memory together, as the state's are."""
-
     state_bytes: float
     buffer_bytes: float
-    """Ids, vectors, access counts and caches of a step."""
+    """Bytes of a step's ids, vectors, access counts and caches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankLoad:
-    """Costs of one rank or device, table by table."""
+    """Costs of one rank or device."""
 
     name: str
-    """"rank 0", or "cpu:0"."""
-
     seconds: float
     """Seconds of lookups, updates and messages in a step, or of lookups in a batch."""
 
     memory_bytes: float
     memory_bytes_max: int | None
-    """Usable bytes; None without a cap."""
+    """Usable bytes. None: no cap."""
 
     host_memory_bytes: float = 0.0
-    """Bytes of tables in unified memory."""
-
     costs: RankCosts | None = None
     """None for plans of serving."""
 
     parts: Sequence[TablePart]
-    """Each table that lies there, the heaviest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
-    """Another cut of a table, with all other tables where they are."""
+    """Another cut of one table, with the other tables unchanged."""
 
     sharding_type: str
     shards: int
     seconds: float
-    """Seconds of all shards."""
-
     placement_seconds: float
-    """``PlanReport.placement_seconds`` then. Infinity: it does not fit the memory."""
+    """``PlanReport.placement_seconds`` with this cut. Infinity: it does not fit the memory."""
 
 
 def table_name(path: str, table: str) -> str:
-    """Path of a collection, empty if there is none, and name of one of its tables."""
     return f"{path}.{table}" if path else table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableChoice:
-    """How a plan cuts one table."""
+    """A plan's cut of one table."""
 
     path: str
     """Path of the table's collection in the model. Empty for tables of a package."""
@@ -96,37 +85,32 @@ class TableChoice:
     shards: int
     ranks: tuple[int, ...]
     seconds: float
-    """Seconds of all its shards."""
-
     find_alternatives: Callable[[], Sequence[Alternative]] = field(repr=False, compare=False)
-    """Makes ``alternatives`` when they are first asked for, in milliseconds a table."""
+    """Computes ``alternatives`` on demand, in milliseconds a table."""
 
     @property
     def alternatives(self) -> Sequence[Alternative]:
-        """All other cuts that were considered, the best first."""
+        """All other cuts that were considered, best first."""
         return self.find_alternatives()
 
     @property
     def name(self) -> str:
-        """Path and table."""
         return table_name(self.path, self.table)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeLoad:
-    """Batches of one size."""
+    """Costs of batches of one size."""
 
     examples: float
     """Mean number of examples of a batch."""
 
     seconds: float
-    """Seconds of the busiest device, the mean over batches."""
+    """Seconds of the busiest device, averaged over batches."""
 
     work_seconds: float
-    """Seconds of all devices together."""
-
     alone: float
-    """Share of the batches that one thread does, as waking others would take longer."""
+    """Share of batches that one thread looks up, because waking others would take longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,26 +119,26 @@ class PlanReport:
 
     ranks: Sequence[RankLoad]
     tables: Sequence[TableChoice]
-    """The heaviest first."""
+    """Tables, heaviest first."""
 
     bound_seconds: float
-    """No plan of the cuts that were considered has a busiest rank below it, nor a step."""
+    """Lower bound on ``placement_seconds`` of every plan made of the considered cuts."""
 
     planning_seconds: float
     warnings: Sequence[str] = ()
     """Reasons to doubt the costs."""
 
     limit: str = ""
-    """The reason for the bound."""
+    """Reason for the bound."""
 
     costs: str = ""
-    """The source of the costs, in words."""
+    """Source of the costs in words."""
 
     unit: str = "step"
-    """Unit of work that takes the seconds: a step or a batch."""
+    """Unit of work that the seconds are for: a step or a batch."""
 
     common_seconds: float = 0.0
-    """Seconds of every rank under any plan: those of its own batch and, in training, of the dense
+    """Seconds of every rank under any plan: for its own batch and, in training, for the dense
     part."""
 
     dense_seconds: float = 0.0
@@ -168,32 +152,31 @@ class PlanReport:
 
     @property
     def busiest_seconds(self) -> float:
-        """Seconds of the busiest rank."""
         return max(rank.seconds for rank in self.ranks)
 
     @property
     def placement_seconds(self) -> float:
-        """The figure that plans are compared by. It is the sum over the phases of a step of the
-        busiest rank's seconds, or the busiest device's seconds of a batch."""
+        """Seconds that plans are compared by. In training, the sum of ``phase_seconds``; in
+        serving, the busiest device's seconds of a batch."""
         return sum(self.phase_seconds) or self.busiest_seconds
 
     @property
     def step_seconds(self) -> float:
-        """``placement_seconds`` with those that no plan changes."""
+        """``placement_seconds`` and ``common_seconds`` together."""
         return self.placement_seconds + self.common_seconds
 
     @property
     def gap(self) -> float:
-        """How far ``placement_seconds`` are above the bound: 0.02 is 2 %."""
+        """Relative distance of ``placement_seconds`` from the bound: 0.02 is 2 %."""
         return self.placement_seconds / self.bound_seconds - 1 if self.bound_seconds else 0.0
 
     @property
     def _compared(self) -> str:
-        """The name of ``placement_seconds`` in the report."""
+        """Name of ``placement_seconds`` in the report."""
         return "step" if self.phase_seconds else "busiest"
 
     def summary(self) -> list[str]:
-        """A few sentences: the step or the busiest device, the bound, what limits it."""
+        """A few sentences: the step or the busiest device, the bound, and its reason."""
         busiest = max(self.ranks, key=lambda rank: rank.seconds)
         of_busiest = f"busiest {busiest.name}: {ms_text(busiest.seconds)} ms a {self.unit}"
         planned = (
@@ -210,13 +193,13 @@ class PlanReport:
                 f"{' + '.join(map(ms_text, self.phase_seconds))} ms; {of_busiest}"
             )
         if self.common_seconds:
-            besides = f"{ms_text(self.common_seconds - self.dense_seconds)} ms to send the ids of "
-            besides += "its batch and receive the vectors"
+            also = f"{ms_text(self.common_seconds - self.dense_seconds)} ms to send the ids of "
+            also += "its batch and receive the vectors"
             if self.dense_seconds:
-                besides += f", {ms_text(self.dense_seconds)} ms of the dense part"
+                also += f", {ms_text(self.dense_seconds)} ms of the dense part"
             lines.append(
-                f"under any plan, every rank besides: {besides}; "
-                f"in all {ms_text(self.step_seconds)} ms"
+                f"under any plan, every rank also takes {also}; "
+                f"the whole step: {ms_text(self.step_seconds)} ms"
             )
         if self.limit:
             lines.append(f"limit: {self.limit}")
@@ -234,7 +217,7 @@ class PlanReport:
         """The report as tables of ranks and of the heaviest tables.
 
         Args:
-            tables_max: tables shown.
+            tables_max: number of tables shown.
         """
         lines = self.summary()
         for head, rows in self.sections(tables_max=tables_max):
@@ -242,10 +225,10 @@ class PlanReport:
         return "\n".join(lines) + "\n"
 
     def sections(self, *, tables_max: int = 10) -> list[tuple[list[str], list[list[str]]]]:
-        """Head and rows of each table of the report; empty ones are left out.
+        """Head and rows of each table of the report that is not empty.
 
         Args:
-            tables_max: tables shown.
+            tables_max: number of tables shown.
         """
         head, number = f"ms a {self.unit}", len(self.tables)
         table = "table" if number <= tables_max else f"table ({tables_max} heaviest of {number:,})"
@@ -275,10 +258,10 @@ class PlanReport:
         return [(columns, rows) for columns, rows in sections if rows]
 
     def to_html(self, *, title: str = "Plan") -> str:
-        """Returns one page without other files: tables, and bars of load and memory by table.
+        """One HTML page without other files: tables, and bars of load and memory by table.
 
         Args:
-            title: of the page.
+            title: title of the page.
         """
         return report_html(
             title,
@@ -291,7 +274,7 @@ class PlanReport:
         )
 
     def explain(self, table: str) -> str:
-        """Why a table lies where it does: its cut, and every other one.
+        """Explain the place of a table: its cut, and every other one with its costs.
 
         Args:
             table: name, or path and name.

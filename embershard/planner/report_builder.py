@@ -1,4 +1,4 @@
-"""``build_report``: a ``PlanReport`` of a placement, of training or of serving."""
+"""``build_report`` makes a ``PlanReport`` from a placement, of training or of serving."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from embershard.planner.report import (
 )
 
 NEAR = 1.001
-"""Two bounds so near are the same."""
+"""Bounds whose ratio is at most this count as equal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -31,21 +31,17 @@ class ReportInput:
     """Input and result of a search."""
 
     tables: Sequence[tuple[str, str]]
-    """Path and name of each table."""
-
     placement: Placement
     ranks: Sequence[str]
-    """Names of the ranks."""
-
     memory_bytes_max: Sequence[int | None]
     seconds: float
     """Duration of the search."""
 
     costs: Sequence[ShardCosts] = ()
-    """Parts of the seconds and the memory of each table's shards. Empty for serving."""
+    """Costs of each table's shards. Empty for serving."""
 
     price_replicas: Callable[[int, Option, Sequence[int]], float] | None = None
-    """Returns ``placement_seconds`` with a table in replicas on some devices, which share its
+    """Returns ``placement_seconds`` with a table replicated on some devices, which share its
     lookups. None for training."""
 
 
@@ -60,16 +56,16 @@ def build_report(
     warnings: Sequence[str] = (),
     costs: str = "",
 ) -> PlanReport:
-    """The report.
+    """Make the report.
 
     Args:
-        bound_seconds: of the search. None: the bound of the placement's options.
-        unit: what takes the seconds of the options.
-        common_seconds: of every rank, whatever the plan.
-        dense_seconds: the dense part's share of these.
-        sizes: of serving: batches of several sizes.
-        warnings: what makes the costs doubtful.
-        costs: which were taken, for people.
+        bound_seconds: bound of the search. None: the bound of the placement's options.
+        unit: unit of work that the seconds of options are for.
+        common_seconds: seconds of every rank under any plan.
+        dense_seconds: the dense part's share of ``common_seconds``.
+        sizes: for serving, costs of batches of several sizes.
+        warnings: reasons to doubt the costs.
+        costs: source of the costs in words.
     """
     placement = plan.placement
     if bound_seconds is None:
@@ -94,7 +90,6 @@ def build_report(
 
 
 def rank_loads(plan: ReportInput) -> list[RankLoad]:
-    """Costs of each rank."""
     placement = plan.placement
     parts = [dict[int, Floats]() for _ in plan.ranks]
     for table, ranks in enumerate(placement.ranks):
@@ -127,7 +122,6 @@ def rank_loads(plan: ReportInput) -> list[RankLoad]:
 
 
 def _rank_costs(plan: ReportInput) -> list[RankCosts]:
-    """Parts of the seconds and the memory of each rank; empty for plans of serving."""
     if not plan.costs:
         return []
     speeds, sums = plan.placement.of_ranks.speeds, np.zeros((8, len(plan.ranks)))
@@ -182,11 +176,8 @@ def _alternatives(plan: ReportInput, table: int) -> list[Alternative]:
 
 
 def _seconds_with(plan: ReportInput, table: int, option: Option, without: Placement) -> float:
-    """``placement_seconds`` with the table cut so, its shards where they load least.
-
-    Args:
-        without: the placement of the other tables.
-    """
+    """``placement_seconds`` with another option of a table, each shard on the rank that it loads
+    least. ``without`` is the placement of the other tables."""
     try:
         placed = without.find_places(option)
     except NoRoomError:
@@ -198,7 +189,7 @@ def _seconds_with(plan: ReportInput, table: int, option: Option, without: Placem
 
 
 def _limit(plan: ReportInput, bound: float) -> str:
-    """The reason for the bound: memory, one table that cannot be cut further, or all work."""
+    """Reason for the bound: memory, one table that cannot be cut further, or the total work."""
     if not bound:
         return "nothing is looked up"
     options, (speeds, caps, _) = plan.placement.options, plan.placement.of_ranks

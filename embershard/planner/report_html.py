@@ -18,7 +18,8 @@ COLOURS = (
 )
 OTHER, MARK = "#9498a0", "#d00"
 WIDTH, LABEL, BAR, STEP = 640, 110, 16, 22
-"""Pixels: of the bars, of the names beside them, of one bar, and from bar to bar."""
+"""Pixels of a bar's largest width, of the names beside bars, of a bar's height, and from bar to
+bar."""
 
 STYLE = """
 body { font: 14px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 62em; color: #1c1e21; }
@@ -41,7 +42,7 @@ def report_html(
     unit: str,
     sections: Sequence[tuple[list[str], list[list[str]]]],
 ) -> str:
-    """The page of a report; tables by name, the heaviest first."""
+    """Make the page of a report. ``tables`` has the names, heaviest first."""
     colours = dict(zip(tables, COLOURS, strict=False))
     body = [f"<h1>{escape(title)}</h1>"]
     marked = (re.sub("`([^`]+)`", r"<code>\1</code>", escape(line)) for line in lines)
@@ -82,7 +83,7 @@ def _legend(colours: dict[str, str], tables: int) -> str:
 def _bars(
     ranks: Sequence[RankLoad], bound_seconds: float, colours: dict[str, str], *, memory: bool
 ) -> str:
-    """A bar a rank, stacked by table; of load with the bound, of memory with the caps."""
+    """One bar for each rank, stacked by table: load with the bound, or memory with the caps."""
     caps = [rank.memory_bytes_max or 0 for rank in ranks]
     marks = caps if memory else [bound_seconds] * len(ranks)
     longest = max(*(_total(rank, memory) for rank in ranks), *marks, 1e-12)

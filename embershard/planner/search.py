@@ -1,10 +1,11 @@
-"""``search``: a cut of each table and a rank for each shard, so that a step is short.
+"""``search``: a cut of each table and a rank for each shard, such that a step is short.
 
-1. Bound: ``OptionTotals`` says what no placement undercuts, and what a byte of memory is worth.
-2. Start: tables by decreasing seconds, each by its cheapest cut; if memory is short, by decreasing
-   bytes, with other cuts for tables that find no room; as the last resort in row ranges over all
-   ranks. Some limits on the largest shard are tried.
-3. Improve: ``improve`` moves, swaps and cuts shards of the busiest ranks while the step falls.
+1. Bound: ``OptionTotals`` computes a lower bound on the step, and the price of a byte of memory.
+2. Start: tables are placed by decreasing seconds, each by its cheapest cut. If memory is short,
+  they are placed by decreasing bytes, with other cuts for tables that do not fit. The last resort
+  is row ranges over all ranks. Several limits on the largest shard are tried.
+3. Improve: ``improve`` moves, swaps and cuts shards of the busiest ranks while the step gets
+  shorter.
 4. Perturb: some tables of the best placement get other cuts, and the result is improved.
 """
 
@@ -27,30 +28,24 @@ from embershard.planner.placement import (
 from embershard.planner.starts import Deadline, starting_placements
 
 CUTS_TRIED = 8
-"""Tables of a busiest rank, those of its heaviest shards, that are cut in other ways."""
+"""Number of tables with the heaviest shards of a busiest rank for which other cuts are tried."""
 
 CLOSE = 1.001
 """The search ends at a step of at most this multiple of the bound."""
 
 LOWER = 1 - 1e-6
-"""A change is made only if the step falls below this share of it."""
+"""A change is made only if it shortens the step to less than this share."""
 
 WORK_MAX, WORK_OF_TABLE, WORK_OF_CHANGE = 25_000_000, 4_000, 3_000
-"""Most changes that a search prices: of any problem, and more of them for each table. Each call
-counts as ``WORK_OF_CHANGE`` changes in addition. They bound the time of a search, alike on all
-machines."""
+"""Most changes that a search prices: ``WORK_MAX``, and ``WORK_OF_TABLE`` for each table. Each call
+counts as ``WORK_OF_CHANGE`` further changes. This bounds the time, equally on all machines."""
 
 PARTNERS_MAX = 16
-"""Ranks that shards are swapped with: those that are least busy."""
+"""Number of least busy ranks that shards are swapped with."""
 
 
 class Budget:
-    """The time and work that remain to a search.
-
-    Args:
-        bound: of the step.
-        tables: their number.
-    """
+    """The time and work that remain for a search."""
 
     def __init__(self, deadline: Deadline, bound: float, tables: int) -> None:
         self._deadline, self.bound = deadline, bound
@@ -59,29 +54,25 @@ class Budget:
 
     @property
     def is_spent(self) -> bool:
-        """True if nothing more is to be done."""
         self.timed_out |= self._deadline.is_past
         return self.timed_out or self._work <= 0
 
     def count(self, changes: int) -> None:
-        """Count changes that are priced at once."""
         self._work -= changes + WORK_OF_CHANGE
 
 
 class _Change(NamedTuple):
     step: float
-    """Seconds with it."""
+    """Seconds of the step after the change."""
 
     shard: int
     rank: int
-    """The rank that the shard moves to."""
-
     other: int
-    """The shard that comes from there. -1: none."""
+    """Shard that moves from there in exchange. -1: none."""
 
 
 class _Shards:
-    """All shards as arrays, but for those that are bound to hosts."""
+    """All shards as arrays, except those that are bound to hosts."""
 
     def __init__(self, placement: Placement) -> None:
         self.placement, self.places = placement, list[tuple[int, int]]()
@@ -99,7 +90,6 @@ class _Shards:
         self.ranks = np.array(ranks_of, dtype=int)
 
     def apply(self, change: _Change) -> None:
-        """Make a change."""
         start = int(self.ranks[change.shard])
         for shard, rank in ((change.shard, change.rank), (change.other, start)):
             if shard >= 0:
@@ -126,7 +116,6 @@ def improve(placement: Placement, budget: Budget) -> None:
 
 
 def _changes(shards: _Shards, busiest: int, budget: Budget) -> list[_Change]:
-    """The best move and the best swap of a shard of one rank."""
     placement, own = shards.placement, np.flatnonzero(shards.ranks == busiest)
     if not len(own):
         return []
@@ -145,7 +134,8 @@ def _changes(shards: _Shards, busiest: int, budget: Budget) -> list[_Change]:
 
 
 def _busiest_of_others(loads: Floats, rank: int) -> Floats:
-    """Seconds of the busiest of all ranks but two, by phase and by the second of the two."""
+    """For each phase and second rank, seconds of the busiest rank except ``rank`` and the second
+    one."""
     rest = np.delete(loads, rank, 1)
     if rest.shape[1] < 2:
         return np.zeros_like(loads)
@@ -154,7 +144,6 @@ def _busiest_of_others(loads: Floats, rank: int) -> Floats:
 
 
 def _best_move(shards: _Shards, own: NDArray[np.intp], rest: Floats) -> _Change:
-    """The best rank that one of the shards of a rank may move to."""
     placement = shards.placement
     (speeds, caps, _), loads = placement.of_ranks, placement.loads
     start, phases = int(shards.ranks[own[0]]), shards.phases[:, own, None]
@@ -171,7 +160,6 @@ def _best_move(shards: _Shards, own: NDArray[np.intp], rest: Floats) -> _Change:
 def _best_swap(
     shards: _Shards, own: NDArray[np.intp], others: NDArray[np.intp], rest: Floats
 ) -> _Change:
-    """The best of the shards of a rank, and of others, to change places."""
     placement = shards.placement
     speeds, loads = placement.of_ranks.speeds, placement.loads
     start, ranks = int(shards.ranks[own[0]]), shards.ranks[others]
@@ -196,7 +184,7 @@ def _place_of_least(step: Floats) -> tuple[int, int]:
 def _fits_swapped(
     shards: _Shards, own: NDArray[np.intp], others: NDArray[np.intp]
 ) -> NDArray[np.bool_]:
-    """A mask of the swaps of one rank's shards with others that fit the memory of both ranks."""
+    """Mask of the swaps that fit the memory of both ranks."""
     placement = shards.placement
     gained = shards.memory[:, None, others] - shards.memory[:, own, None]
     left = placement.of_ranks.caps - placement.memory
@@ -205,8 +193,8 @@ def _fits_swapped(
 
 
 def _cut_otherwise(placement: Placement, budget: Budget) -> bool:
-    """Use another option of a table of a busiest rank, its shards on the ranks that are lightest
-    with them. Returns whether one shortens the step; else all stays as it was."""
+    """Try another option for a table of a busiest rank, with each shard on the rank that it loads
+    least. Returns False if none shortens the step; nothing has changed then."""
     limit = placement.step * LOWER
     longest = limit * float(placement.of_ranks.speeds.max())
     for table in _heaviest_tables(placement):
@@ -234,7 +222,6 @@ def _cut_otherwise(placement: Placement, budget: Budget) -> bool:
 
 
 def _heaviest_tables(placement: Placement) -> list[int]:
-    """Tables of the heaviest shards of the busiest ranks."""
     busiest = set(placement.loads.argmax(1).tolist())
     heaviest = dict[int, float]()
     for table, ranks in enumerate(placement.ranks):
@@ -245,39 +232,37 @@ def _heaviest_tables(placement: Placement) -> list[int]:
 
 
 IMPROVED = 3
-"""Starts of the shortest steps that are improved."""
+"""Number of starts that are improved, shortest step first."""
 
 STEPS_OF_TABLE = 40
 STEPS_BY_SIZE = 200_000
-"""Divided by tables and ranks: perturbations of the best placement, at most 40 a table. Large
-problems have few, and end near their bound."""
+"""Perturbations of the best placement: this number divided by tables and ranks, but at most
+``STEPS_OF_TABLE`` a table. Large problems have few, and end near their bound."""
 
 DRAWN = 8
-"""Options of a table that a perturbation draws from: the cheapest, memory included."""
+"""Number of a table's cheapest options, memory included, that a perturbation draws from."""
 
 STALE_OF_TABLE = 8
-"""Perturbations in a row that find nothing better, for each table, after which none is tried."""
+"""Perturbations in a row without improvement, for each table, after which the search ends."""
 
 CLOSE_ENOUGH = 1.01
-"""At a step of at most this multiple of the bound no other start is improved or perturbed."""
+"""A step of at most this multiple of the bound ends the improving of starts and perturbing."""
 
 TABLES_MOVED = (2, 3, 4)
-"""Tables that one perturbation changes, one of them on the busiest rank."""
+"""Numbers of tables that one perturbation changes, one of them on the busiest rank."""
 
 NEAR = 1.003
-"""A perturbation begins at a placement whose step is at most this multiple of the shortest."""
+"""A perturbation starts from a placement whose step is at most this multiple of the shortest."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The result of a search."""
-
     placement: Placement
     bound: float
     """Seconds: no placement of these options has a shorter step."""
 
     timed_out: bool
-    """True if time or work ran out while changes still helped."""
+    """True if the search ran out of time or work while changes still helped."""
 
 
 def search(
@@ -290,21 +275,20 @@ def search(
     perturb: bool = False,
     seconds_of: Callable[[Placement], float] | None = None,
 ) -> SearchResult:
-    """The best placement that is found; the same for the same input.
+    """Search the best placement. Equal input gives an equal result.
 
     Args:
-        options: of each table, at least one.
-        speeds: of each rank: what a shard's seconds are divided by there.
-        caps: of each rank: bytes, of one kind of memory or ``(kinds, ranks)``.
+        options: options of each table, at least one.
+        speeds: speed of each rank: a shard's seconds are divided by it.
+        caps: bytes of each rank, of one kind of memory or ``(kinds, ranks)``.
         local_world_size: ranks of a host.
-        deadline: the best placement so far is returned once it is past. A first one is always made.
-            None: none.
-        perturb: whether the last of the steps above is done. Plans of serving leave it out: it
-            follows mean batches too closely.
-        seconds_of: what improved placements are compared by. None: the step.
+        deadline: time after which the best placement so far is returned, at least a first one.
+            None: no limit.
+        perturb: True to do step 4. Plans of serving skip it, since it overfits to the mean batches.
+        seconds_of: criterion to compare improved placements by. None: the step.
 
     Raises:
-        InfeasibleError: no placement was found that keeps to the caps.
+        InfeasibleError: no placement was found that fits the caps.
     """
     deadline = deadline or Deadline()
     ranks = Ranks(speeds, np.atleast_2d(caps), local_world_size)
@@ -326,12 +310,8 @@ def search(
 
 
 def _perturbed(best: Placement, cheap: Sequence[Sequence[int]], budget: Budget) -> Placement:
-    """The best of its perturbations, each of the last that came near; drawn alike for the same
-    input.
-
-    Args:
-        cheap: of each table, options to draw from.
-    """
+    """Perturb and improve repeatedly, from the last placement that was near the best, with options
+    from ``cheap``. Equal input draws equal perturbations."""
     random, last, tables = Random(0), best, len(best.options)
     weights = [_weight(best, table) for table in range(tables)]
     steps = min(STEPS_OF_TABLE * tables, STEPS_BY_SIZE // (tables * len(best.of_ranks.speeds)))
@@ -365,7 +345,7 @@ def _perturbed(best: Placement, cheap: Sequence[Sequence[int]], budget: Budget) 
 
 
 def _weight(placement: Placement, table: int) -> float:
-    """A table's share of all seconds and of all memory, for the choice of tables to change."""
+    """Weight of a table in the choice of tables to change: its share of all seconds and memory."""
     option = placement.option(table)
     share = float((option.memory.sum(1) / placement.of_ranks.caps.sum(1)).sum())
     return (

@@ -1,4 +1,5 @@
-"""``ServingProblem``: tables of a package on devices of a fleet, and how each table may lie."""
+"""``ServingProblem``: tables of a package, the devices of a fleet, and the options of each
+table."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,27 +23,27 @@ from embershard.planner.options import REPLICATE, Option, powers_of_two
 from embershard.sharding.shard_memory import FLOAT_BYTES
 
 CHUNKS = 8
-"""Chunks of a batch that replicas take in turn: 32 bags each in a batch of 256."""
+"""Number of chunks of a batch that replicas take in turn: 32 bags each in a batch of 256."""
 
 ALONE_BYTES = 128 << 10
-"""A batch that reads and writes less is done by one thread: ``ShardedLookupOptions``."""
+"""One thread looks up a batch that reads and writes fewer bytes: ``ShardedLookupOptions``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedTable:
-    """A table of a package, and where its rows are found."""
+    """A table of a package, with its costs."""
 
     at: int
-    """Place in the manifest's tables."""
-
     spec: TableSpec
     cost: RowCost
 
     missed: Floats
-    """Share of lookups whose row is not in each cache, with each table on one device."""
+    """For each cache, the share of lookups whose row is outside it, with each table on one
+    device."""
 
     missed_of_replicas: Floats
-    """Share of lookups whose row is not in each cache, with every table on every device."""
+    """For each cache, the share of lookups whose row is outside it, with every table on every
+    device."""
 
     packed: bool
     """True if rows are padded on the fleet's devices."""
@@ -51,21 +52,14 @@ class ServedTable:
 def served_tables(
     tables: Sequence[TableSpec], load: LookupLoad, machine: Machine, devices: Sequence[str]
 ) -> list[ServedTable]:
-    """The tables of a package, with costs.
-
-    Args:
-        machine: whose ``lookups`` are used.
-        devices: of one kind, with a cache each.
-
-    Raises:
-        InputError: the machine has no costs of rows stored as these are.
-    """
+    """The tables of a package with their costs. Each device has its own cache. Raises InputError if
+    the machine has no costs for the type of the stored rows."""
     rates = [
         RowRates(ids * of_table.rates, of_table.rows)
         for ids, of_table in zip(load.ids.mean(0), load.classes, strict=True)
     ]
     sizes = [table.row_bytes for table in tables]
-    one, all_of_them = (
+    sharded, replicated = (
         missed_shares(rates, sizes, [cache * count for cache in machine.caches])
         for count in (len(devices), 1)
     )
@@ -74,8 +68,8 @@ def served_tables(
             at=at,
             spec=spec,
             cost=machine.lookup(spec.weights),
-            missed=one[:, at],
-            missed_of_replicas=all_of_them[:, at],
+            missed=sharded[:, at],
+            missed_of_replicas=replicated[:, at],
             packed=has_packed_rows(devices[0]),
         )
         for at, spec in enumerate(tables)
@@ -83,7 +77,7 @@ def served_tables(
 
 
 def shard_cost(shard: Shard, table: ServedTable, batches: Batches) -> tuple[Floats, Floats]:
-    """Seconds, and bytes read and written, ``[batches]`` each; of all replicas together."""
+    """Seconds, and bytes read and written, ``[batches]`` each, for all replicas together."""
     spec = table.spec
     rows, columns = (end - begin for begin, end in (shard.rows, shard.columns))
     ids = batches.ids[:, table.at] * (rows / spec.rows)
@@ -100,12 +94,8 @@ def shard_cost(shard: Shard, table: ServedTable, batches: Batches) -> tuple[Floa
 def device_seconds(
     shards: Sequence[Shard], tables: Mapping[str, ServedTable], batches: Batches, devices: int
 ) -> tuple[Floats, Floats]:
-    """Seconds and bytes of each device, ``[batches, devices]`` each.
-
-    Args:
-        shards: that tile the tables.
-        tables: by name.
-    """
+    """Seconds and bytes of each device, ``[batches, devices]`` each, for shards that tile the
+    tables."""
     seconds = np.zeros((len(batches.ids), devices))
     read = np.zeros_like(seconds)
     replicas = list[tuple[NDArray[np.int64], Floats, Floats]]()
@@ -116,12 +106,12 @@ def device_seconds(
             read[:, shard.devices[0]] += size
         else:
             replicas.append((np.array(shard.devices), cost / CHUNKS, size / CHUNKS))
-    every = np.arange(len(seconds))
+    all_batches = np.arange(len(seconds))
     for _ in range(CHUNKS):
         for places, cost, size in replicas:
             device = places[read[:, places].argmin(1)]
-            seconds[every, device] += cost
-            read[every, device] += size
+            seconds[all_batches, device] += cost
+            read[all_batches, device] += size
     return seconds, read
 
 
@@ -129,15 +119,15 @@ BATCH_EXAMPLES = 256
 BATCH_EXAMPLES_MAX = 1_000_000
 
 SECONDS_OF_BYTE = 1e-21
-"""Seconds added for a stored byte: between equal loads the one with fewer bytes wins."""
+"""Seconds added for each stored byte, so that of equal loads the one with fewer bytes wins."""
 
 SECONDS_OF_SHARD = 1e-15
-"""Seconds added for a shard: between equal cuts the one with fewer shards wins."""
+"""Seconds added for each shard, so that of equal cuts the one with fewer shards wins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ServingProblem:
-    """Input of a plan of serving; ``serving_problem`` makes it."""
+    """Input of a plan of serving, made by ``serving_problem``."""
 
     tables: Sequence[ServedTable]
     fleet: Fleet
@@ -149,23 +139,20 @@ class ServingProblem:
 
     @property
     def mean(self) -> Batches:
-        """One batch, the mean of all."""
         ids, bags = (part.mean(0, keepdims=True) for part in (self.batches.ids, self.batches.bags))
         return Batches(ids, bags, self.batches.examples)
 
     @property
     def named(self) -> dict[str, ServedTable]:
-        """The tables by name."""
         return {table.spec.name: table for table in self.tables}
 
     @property
     def caps(self) -> Floats:
-        """Bytes of tables on each device."""
         return np.full(len(self.fleet.devices), self.cap)
 
     @property
     def cap(self) -> float:
-        """Bytes of tables on one device."""
+        """Bytes for tables on one device."""
         return np.inf if self.fleet.memory_bytes is None else float(self.fleet.memory_bytes)
 
 
@@ -181,15 +168,15 @@ def serving_problem(
     """Make the input of ``plan_package`` and ``explained_plan``.
 
     Args:
-        tables: of the package.
-        fleet: that the plan is for.
-        load: of the package's tables.
-        machine: whose ``lookups`` are used.
-        batch_examples: of a batch.
-        constraints: by table: cuts to choose from.
+        tables: tables of the package.
+        fleet: devices of the plan.
+        load: lookups of the package's tables.
+        machine: machine whose ``lookups`` are used.
+        batch_examples: examples of a batch.
+        constraints: table -> cuts to choose from.
 
     Raises:
-        InputError: constraints of other tables, or rows whose lookup was not measured.
+        InputError: constraints of unknown tables, or rows whose lookup was not measured.
     """
     if not 1 <= batch_examples <= BATCH_EXAMPLES_MAX:
         raise InputError(
@@ -213,10 +200,10 @@ CUTS = ("table", "column", "row", "replicate")
 
 
 def parse_constraints(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """ "users=replicate" and "items=table,column", by table.
+    """Parse "users=replicate" and "items=table,column" into table -> cuts.
 
     Raises:
-        InputError: another form, an unknown cut, or two that contradict each other.
+        InputError: another form, an unknown cut, or two constraints without a common cut.
     """
     allowed = dict[str, tuple[str, ...]]()
     for text in texts:
@@ -237,11 +224,6 @@ def parse_constraints(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 
 def check_constraints(constraints: Mapping[str, Sequence[str]], tables: Sequence[str]) -> None:
-    """Checks that constraints name these tables.
-
-    Raises:
-        InputError: one names no table, or no cut.
-    """
     for name, cuts in constraints.items():
         if name not in tables:
             raise InputError(
@@ -255,29 +237,22 @@ def check_constraints(constraints: Mapping[str, Sequence[str]], tables: Sequence
 
 
 class Choices(NamedTuple):
-    """How each table may lie."""
+    """Options of each table."""
 
     cuts: list[list[Option]]
     replicas: list[Option]
     """A replica of each table on every device."""
 
     options: list[list[Option]]
-    """Cuts of each table, and last its replicas if they are allowed."""
+    """Cuts of each table, followed by its replicas if they are allowed."""
 
     always: list[int]
-    """Tables without cuts, which are replicated."""
+    """Tables without cuts, which are always replicated."""
 
 
 def choices_of(problem: ServingProblem, *, rows: bool) -> Choices:
-    """How each table may lie.
-
-    Args:
-        rows: whether tables without a constraint may be cut by rows, too, which rounds sums
-            elsewhere.
-
-    Raises:
-        InputError: none of the cuts of a constraint is possible.
-    """
+    """Options of each table. ``rows`` allows cuts by rows without a constraint, too; these change
+    the rounding of sums. Raises InputError if none of a constraint's cuts is possible."""
     devices, mean = len(problem.fleet.devices), problem.mean
     cuts = [
         inference_options(table, mean, devices, problem.constraints.get(table.spec.name), rows=rows)
@@ -307,16 +282,8 @@ def inference_options(
     *,
     rows: bool,
 ) -> list[Option]:
-    """Cuts without replicas.
-
-    Args:
-        mean: one batch.
-        cuts: to choose from. None: whole, and by columns.
-        rows: without ``cuts`` also by rows, which rounds sums elsewhere.
-
-    Raises:
-        InputError: none of the cuts is possible.
-    """
+    """Cuts of a table without replicas. If ``cuts`` is None: whole, by columns, and by rows if
+    ``rows`` is true. Raises InputError if none of the cuts is possible."""
     spec = table.spec
     cuts = cuts or (("table", "column", "row") if rows else ("table", "column"))
     options = list[Option]()
@@ -340,12 +307,12 @@ def inference_options(
 
 
 def replica_option(table: ServedTable, mean: Batches, devices: int) -> Option:
-    """Whole on every device, each with an equal part of the lookups."""
+    """The whole table on every device, each with an equal part of the lookups."""
     return _replicas(table, mean, devices, host_columns=devices)
 
 
 def partial_replicas(table: ServedTable, mean: Batches, devices: int) -> list[Option]:
-    """Whole on 2, 4 .. of the devices, at most one for each chunk of a batch."""
+    """The whole table on 2, 4 .. devices, at most one for each chunk of a batch."""
     return [_replicas(table, mean, count) for count in powers_of_two(CHUNKS) if count < devices]
 
 
@@ -372,7 +339,7 @@ def _option(table: ServedTable, mean: Batches, kind: str, rows: int, columns: in
         for column in cut_evenly(spec.dim, columns, DIM_MULTIPLE)
         for row in cut_evenly(spec.rows, rows, 1)
     ]
-    by_size = dict[tuple[int, int, bool], tuple[float, float]]()  # Most shards are alike.
+    by_size = dict[tuple[int, int, bool], tuple[float, float]]()  # Most shards have equal sizes.
     sizes = [(row[1] - row[0], column[1] - column[0], row[0] > 0) for row, column in spans]
     for size, (row, column) in zip(sizes, spans, strict=True):
         if size not in by_size:

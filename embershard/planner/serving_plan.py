@@ -1,10 +1,10 @@
 """``plan_package`` and ``explained_plan``: a plan of serving for one fleet, and its report.
 
-1. Load: requests say what a batch looks up, and how often the same rows.
-2. Base: whole tables and columns, searched as in training; by rows only if memory asks for it.
-   A table with more lookups than one device's part of them may also be whole on several devices.
-3. Replicas: sets of hot small tables, of growing size, are put on every device that has memory,
-   the rest is searched again, and the set with the shortest batches stays.
+1. Load: requests show what a batch looks up, and how often it repeats rows.
+2. Base: a search over whole tables and columns, as in training. Rows are cut only if memory is
+  short. A table with more lookups than one device's share may also be whole on several devices.
+3. Replicas: growing sets of hot small tables are replicated on every device, and the other tables
+  are searched again. The set with the shortest batches is kept.
 """
 
 import time
@@ -42,48 +42,43 @@ GAIN = 0.995
 """More replicas must shorten a batch to this share of its time."""
 
 WORSE_MAX = 2
-"""Sets of replicas in a row that do not, after which no larger one is tried."""
+"""Number of sets of replicas in a row without such a gain after which no larger set is tried."""
 
 BATCH_SIZES = (1, 16, 64, 256, 1024)
-"""Examples of the batches that a report lists."""
+"""Numbers of examples a batch for which a report lists costs."""
 
 
 class ServingPlanError(InputError):
-    """No plan fits the fleet's memory and the constraints; the message says what is missing."""
+    """No plan fits the fleet's memory and the constraints. The message names the shortage."""
 
 
 class ExplainedPlan(NamedTuple):
-    """A plan and its report."""
-
     plan: Plan
     report: PlanReport
 
 
 class ServingLayout(NamedTuple):
-    """The shards that the search found."""
-
     placement: Placement
     """Placement among all cuts that were considered."""
 
     shards: tuple[Shard, ...]
     batch_seconds: float
-    """Seconds of the busiest device, the mean over batches."""
+    """Seconds of the busiest device, averaged over batches."""
 
     def plan(self, name: str, devices: tuple[str, ...]) -> Plan:
-        """The plan that a package keeps."""
         return Plan(format_version=FORMAT_VERSION, name=name, devices=devices, shards=self.shards)
 
 
 def plan_package(problem: ServingProblem, *, name: str) -> Plan:
-    """A plan, the same for the same input.
+    """Make a plan. Equal input gives an equal plan.
 
     Args:
-        problem: a package's.
-        name: of the plan.
+        problem: result of ``serving_problem``.
+        name: name of the plan.
 
     Raises:
-        InputError: a cut that a constraint asks for is not possible.
-        ServingPlanError: memory or constraints leave no plan.
+        InputError: a constraint's cut is not possible.
+        ServingPlanError: memory or constraints allow no plan.
     """
     return explained_plan(problem, name=name).plan
 
@@ -91,16 +86,15 @@ def plan_package(problem: ServingProblem, *, name: str) -> Plan:
 def explained_plan(
     problem: ServingProblem, *, name: str, warnings: Sequence[str] = ()
 ) -> ExplainedPlan:
-    """``plan_package``, with its report.
+    """``plan_package`` with a report.
 
     Args:
-        problem: a package's.
-        name: of the plan.
-        warnings: what makes the costs doubtful.
+        problem: result of ``serving_problem``.
+        name: name of the plan.
+        warnings: reasons to doubt the costs.
 
     Raises:
-        InputError: as ``plan_package``.
-        ServingPlanError: as ``plan_package``.
+        InputError, ServingPlanError: see ``plan_package``.
     """
     check_plan_name(name)
     start = time.perf_counter()
@@ -131,11 +125,7 @@ def explained_plan(
 
 
 def solve(problem: ServingProblem) -> ServingLayout:
-    """The best layout that is found.
-
-    Raises:
-        ServingPlanError: there is none.
-    """
+    """Search the best layout. Raises ServingPlanError if there is none."""
     try:
         return _with_replicas(problem, choices_of(problem, rows=False))
     except InfeasibleError:
@@ -155,7 +145,7 @@ def solve(problem: ServingProblem) -> ServingLayout:
 
 
 def _with_replicas(problem: ServingProblem, choices: Choices) -> ServingLayout:
-    best = _searched(problem, choices, frozenset(choices.always))
+    best = _search_rest(problem, choices, frozenset(choices.always))
     caps = problem.caps
     bound = lower_bound(choices.options, speeds=np.ones(len(caps)), caps=caps)
     worse = 0
@@ -163,9 +153,9 @@ def _with_replicas(problem: ServingProblem, choices: Choices) -> ServingLayout:
         if best.batch_seconds * GAIN <= bound or worse == WORSE_MAX:
             break
         try:
-            layout = _searched(problem, choices, replicated)
+            layout = _search_rest(problem, choices, replicated)
         except InfeasibleError:
-            break  # A larger set leaves less memory yet.
+            break  # A larger set leaves even less memory.
         worse += 1
         if layout.batch_seconds < best.batch_seconds * GAIN:
             best, worse = layout, 0
@@ -176,30 +166,27 @@ def _replica_sets(problem: ServingProblem, choices: Choices) -> Iterator[frozens
     """The 1, 2, 4, .. and all tables with the most seconds a byte that fit every device."""
     sizes = [float(replica.memory[0, 0]) for replica in choices.replicas]
     free = problem.cap - sum(sizes[at] for at in choices.always)
-    able = list[int]()
+    fitting = list[int]()
     hot = sorted(range(len(sizes)), key=lambda at: (-choices.replicas[at].total / sizes[at], at))
     for at in hot:
         if at in choices.always or not may_replicate(problem, at):
             continue
         if sizes[at] <= free:
             free -= sizes[at]
-            able.append(at)
+            fitting.append(at)
     count = 1
-    while count < len(able):
-        yield frozenset([*choices.always, *able[:count]])
+    while count < len(fitting):
+        yield frozenset([*choices.always, *fitting[:count]])
         count *= 2
-    if able:
-        yield frozenset([*choices.always, *able])
+    if fitting:
+        yield frozenset([*choices.always, *fitting])
 
 
-def _searched(
+def _search_rest(
     problem: ServingProblem, choices: Choices, replicated: frozenset[int]
 ) -> ServingLayout:
-    """The best placement of all other tables.
-
-    Raises:
-        InfeasibleError: they do not fit beside the replicas.
-    """
+    """Search the best placement of all tables but the replicated ones. Raises InfeasibleError if
+    they do not fit."""
     devices = len(problem.caps)
     held = float(sum(choices.replicas[at].memory[0, 0] for at in replicated))
     rest = [at for at in range(len(choices.cuts)) if at not in replicated]
@@ -231,7 +218,6 @@ def _layout(
     rest: Sequence[int],
     searched: Placement | None,
 ) -> ServingLayout:
-    """Replicas of some tables, and the others where a search placed them."""
     placement, devices = _empty(problem, choices.options), len(problem.caps)
     if searched is not None:
         for at, chosen, ranks in zip(rest, searched.chosen, searched.ranks, strict=True):
@@ -248,7 +234,6 @@ def _layout(
 
 
 def _empty(problem: ServingProblem, options: Options) -> Placement:
-    """No table is placed yet."""
     devices = len(problem.caps)
     return Placement(options, Ranks(np.ones(devices), problem.caps[None], devices))
 
@@ -259,7 +244,6 @@ def size_load(
     batches: Batches,
     devices: int,
 ) -> SizeLoad:
-    """Batches of one size under a plan."""
     seconds, read = device_seconds(shards, tables, batches, devices)
     alone = read.sum(1) < ALONE_BYTES
     taken = np.where(alone, seconds.sum(1), seconds.max(1))
@@ -272,7 +256,7 @@ def size_load(
 
 
 def _with_shares(problem: ServingProblem, layout: ServingLayout) -> Placement:
-    """The placement, with the parts of lookups in replicas on all devices that each device gets in
+    """The placement, with each device's actual share of the lookups in replicas on all devices, for
     the mean batch."""
     mean, devices, tables = problem.mean, len(problem.fleet.devices), problem.named
     some = [shard for shard in layout.shards if len(shard.devices) < max(devices, 2)]
@@ -300,7 +284,7 @@ def _seconds_with_replicas(
     option: Option,
     devices: Sequence[int],
 ) -> float:
-    """Seconds of the busiest device in the mean batch, with replicas of a table on some devices."""
+    """Seconds of the busiest device in the mean batch, with a table replicated on some devices."""
     name = problem.tables[table].spec.name
     shards = [shard for shard in layout.shards if shard.table != name]
     shards += option.shards(name, devices)

@@ -1,4 +1,4 @@
-"""``starting_placements``: placements that keep to the memory of all ranks, for the search to
+"""``starting_placements``: placements that fit the memory of all ranks, for the search to
 improve."""
 
 import math
@@ -20,20 +20,19 @@ from embershard.planner.placement import (
 )
 
 STARTS = (1.0, 0.5, 0.25, 1.03, 1.1, 1.3, 2.0)
-"""Limits on the largest shard that are tried, relative to the lower bound."""
+"""Limits to try on the largest shard, relative to the lower bound."""
 
 HOST_WEIGHTS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-"""Weights of a byte of the host beside one of the device, in the choice of kernels of the last
-resort."""
+"""For the last resort: weights of a host byte relative to a device byte, to choose kernels by."""
 
 
 class InfeasibleError(Exception):
-    """No placement was found that keeps to the memory of the ranks.
+    """No placement was found that fits the memory of the ranks.
 
     Args:
-        table: that found no room.
-        missing_bytes: of its smallest shard.
-        kind: of memory that is missing.
+        table: table that did not fit.
+        missing_bytes: bytes that its smallest shard lacks.
+        kind: kind of memory that is missing.
     """
 
     def __init__(self, table: int, missing_bytes: float, kind: int = 0) -> None:
@@ -42,12 +41,7 @@ class InfeasibleError(Exception):
 
 
 class Deadline:
-    """A time by which a search ends.
-
-    Args:
-        seconds: from now on.
-        clock: gives seconds. Tests pass their own.
-    """
+    """A time limit. Tests pass their own clock."""
 
     def __init__(
         self, seconds: float = np.inf, clock: Callable[[], float] = time.perf_counter
@@ -57,31 +51,22 @@ class Deadline:
 
     @property
     def is_past(self) -> bool:
-        """True once the time is over."""
         return self.elapsed > self._seconds
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the start."""
         return self._clock() - self._start
 
 
 Candidates = Callable[[Placement, int], Iterable[int]]
-"""Options of a table, in the order in which they are tried, given the ranks so far."""
+"""Options of a table in the order to try, for the placement so far."""
 
 
 def starting_placements(
     options: Options, ranks: Ranks, totals: OptionTotals, bound: float, deadline: Deadline
 ) -> list[Placement]:
-    """At least one placement. If time is over, only what has to be tried until one is found.
-
-    Args:
-        totals: of the options.
-        bound: seconds that no step undercuts.
-
-    Raises:
-        InfeasibleError: none was found.
-    """
+    """Make at least one placement. After the deadline, only tries until one is found. Raises
+    InfeasibleError if none was found."""
     starts, tried, failures = list[Placement](), set[bytes](), list[InfeasibleError]()
     prices = totals.prices(bound)
     for factor, is_priced in product(STARTS, (True, False) if prices.any() else (False,)):
@@ -96,7 +81,7 @@ def starting_placements(
         candidates = _cheapest_first(totals, chosen.tolist(), of_byte)
         for order, rule in _orders(options, ranks, chosen.tolist()):
             try:
-                starts.append(_filled(options, ranks, order, (rule,), candidates, deadline))
+                starts.append(_fill_ranks(options, ranks, order, (rule,), candidates, deadline))
                 if factor > 1 or not prices.any():
                     break
             except InfeasibleError as error:
@@ -109,7 +94,7 @@ def starting_placements(
 def _orders(
     options: Options, ranks: Ranks, chosen: Sequence[int]
 ) -> Iterator[tuple[list[int], Rule]]:
-    """Orders of tables, and which ranks take their shards."""
+    """Orders of tables, each with the rule to choose ranks by."""
     cuts = [of_table[at] for of_table, at in zip(options, chosen, strict=True)]
     yield _decreasing([cut.largest for cut in cuts]), Rule.LIGHTEST
     caps = ranks.caps.mean(1)[:, None]
@@ -119,8 +104,7 @@ def _orders(
 
 
 def _cheapest_first(totals: OptionTotals, chosen: Sequence[int], prices: Floats) -> Candidates:
-    """The chosen option of a table, then those that may find room by seconds and bytes at these
-    prices."""
+    """The chosen option of a table, then its other options that may fit, by priced cost."""
 
     def candidates(placement: Placement, table: int) -> Iterator[int]:
         yield chosen[table]
@@ -136,15 +120,9 @@ def _cheapest_first(totals: OptionTotals, chosen: Sequence[int], prices: Floats)
 def _in_row_ranges(
     options: Options, ranks: Ranks, failures: list[InfeasibleError], deadline: Deadline
 ) -> Placement:
-    """The last resort: tables in row ranges over all ranks, which fill the memory of all ranks
-    evenly. Several orders of tables and preferences between kernels are tried.
-
-    Args:
-        failures: of placements before, which the error is chosen from, too.
-
-    Raises:
-        InfeasibleError: the memory of the ranks does not hold them, either.
-    """
+    """The last resort: cut every table by rows over all ranks, which fills their memory evenly.
+    Tries several orders of tables and preferences between kernels. Raises the InfeasibleError with
+    the least missing bytes, of these and of earlier ``failures``."""
     caps = ranks.caps.sum(1)
     down = _decreasing([min(float((cut.memory.sum(1) / caps).max()) for cut in o) for o in options])
     rules = Rule.IN_TURN, Rule.FULLEST
@@ -152,7 +130,7 @@ def _in_row_ranges(
     for weight, order in product((None, *HOST_WEIGHTS), orders):
         rows = _rows_first(options, caps, weight)
         try:
-            return _filled(options, ranks, order, rules, rows, deadline)
+            return _fill_ranks(options, ranks, order, rules, rows, deadline)
         except InfeasibleError as error:
             failures.append(error)
         if deadline.is_past:
@@ -161,13 +139,8 @@ def _in_row_ranges(
 
 
 def _rows_first(options: Options, caps: Floats, weight: float | None) -> Candidates:
-    """The finest row ranges of a table, then its other options.
-
-    Args:
-        caps: bytes of each kind of memory.
-        weight: of a byte of the host beside one of the device, by which kernels are preferred.
-            None: those of least seconds are.
-    """
+    """The finest row ranges of a table, then its other options. ``weight`` of a host byte relative
+    to a device byte chooses the kernel; None chooses by seconds."""
     weights = np.array([1.0, 0.0] if weight is None else [1 - weight, weight])[: len(caps)] / caps
 
     def candidates(_: Placement, table: int) -> list[int]:
@@ -179,7 +152,7 @@ def _rows_first(options: Options, caps: Floats, weight: float | None) -> Candida
     return candidates
 
 
-def _filled(
+def _fill_ranks(
     options: Options,
     ranks: Ranks,
     order: Sequence[int],
@@ -187,16 +160,9 @@ def _filled(
     candidates: Candidates,
     deadline: Deadline,
 ) -> Placement:
-    """The ranks with all tables, placed in this order, each by the first option that finds room.
-
-    Args:
-        rules: tried in order, until an option finds room.
-        deadline: after it each table is tried by its first option, and by all of its options in
-            turn of the ranks.
-
-    Raises:
-        InfeasibleError: a table has no room, or time ended before all its options were tried.
-    """
+    """Place all tables in this order, each by the first rule and option that fits. After the
+    deadline, a table gets only its first option, except with ``Rule.IN_TURN``. Raises
+    InfeasibleError if a table does not fit, or time ended before all its options were tried."""
     placement = Placement(options, ranks)
     for table in order:
         failure: NoRoomError | None = None
@@ -218,30 +184,23 @@ def _filled(
 
 
 def _decreasing(sizes: Sequence[float]) -> list[int]:
-    """Places of the sizes, the largest first."""
     return [int(place) for place in np.argsort(-np.array(sizes), kind="stable")]
 
 
 LARGEST_SHOWN = 3
-"""Tables that the text names."""
-
 WEIGHTS = np.linspace(0, 1, 101)
-"""Weights of one kind of memory relative to the other, in the bound on the shortage."""
+"""Relative weights of the two kinds of memory to try in the bound on the shortage."""
 
 KINDS = ("device memory", "host memory")
 
 
 def short_bytes(options: Options, caps: Floats) -> list[float]:
-    """Bytes of each kind of memory that any plan lacks, with as much as can be on the devices. All
+    """Bytes of each kind of memory that every plan lacks, if devices hold as much as possible. All
     zero: all ranks together have enough memory.
 
-    For weights of both kinds of at most 1, every plan lacks the weighted bytes of the options that
-    are smallest by these weights, less those of the ranks. The shortage is the largest of these
-    bounds, a linear programme's dual.
-
-    Args:
-        options: of each table.
-        caps: usable bytes of each kind of memory and rank, ``(kinds, ranks)``.
+    For weights of at most 1, every plan lacks at least the weighted bytes of each table's smallest
+    option, minus those of the ranks. The shortage is the largest of these bounds, the dual of a
+    linear program.
     """
     of_tables = [np.array([option.memory.sum(1) for option in cuts]) for cuts in options]
     usable = caps.sum(1)
@@ -259,7 +218,7 @@ def short_bytes(options: Options, caps: Floats) -> list[float]:
 
 
 def least_bytes(options: Options) -> list[float]:
-    """Bytes of the smallest option of each table, of both kinds of memory together."""
+    """Bytes of each table's smallest option, of both kinds of memory together."""
     return [min(float(option.memory.sum()) for option in cuts) for cuts in options]
 
 
@@ -270,14 +229,8 @@ def shortage_text(
     failure: InfeasibleError | None,
     help_texts: Sequence[str],
 ) -> str:
-    """The total shortage, the largest tables, and what helps.
-
-    Args:
-        caps: usable bytes of each kind of memory and rank, ``(kinds, ranks)``.
-        tables: their names.
-        failure: of the search, if all ranks together have enough memory.
-        help_texts: what may be changed besides memory.
-    """
+    """Error message: the total shortage, the largest tables, and what helps. ``failure`` is the
+    search's, if all ranks together have enough memory."""
     short, sizes = short_bytes(options, caps), least_bytes(options)
     needed = f"tables and buffers need at least {_size(sum(sizes))}"
     there = f"all ranks together have {_sizes_text(caps.sum(1).tolist())}"
@@ -289,9 +242,9 @@ def shortage_text(
     else:
         kind = f" of {KINDS[failure.kind]}" if len(short) > 1 else ""
         what = (
-            f"found no placement, although no memory is short in all ({needed}, {there}): table "
+            f"found no placement, although the total memory is enough ({needed}, {there}): table "
             f"{tables[failure.table]!r} lacks {_size(failure.missing_bytes)}{kind} on the rank "
-            "with most room"
+            "with most free memory"
         )
         more = "more memory on each rank"
     order = sorted(range(len(sizes)), key=lambda table: -sizes[table])[:LARGEST_SHOWN]
@@ -301,14 +254,12 @@ def shortage_text(
 
 
 def _size(count: float) -> str:
-    """Bytes, or MB of a million bytes and more."""
     if count >= 1e6:
         return f"{megabytes_text(count)} MB"
     return count_text(math.ceil(count), "byte")
 
 
 def _sizes_text(sizes: Sequence[float]) -> str:
-    """Bytes of each kind of memory, or of the only one."""
     if len(sizes) == 1:
         return _size(sizes[0])
     return " and ".join(f"{_size(size)} of {kind}" for size, kind in zip(sizes, KINDS, strict=True))

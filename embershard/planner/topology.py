@@ -1,4 +1,5 @@
-"""``Topology``: the ranks that a plan is for; ``ParameterConstraints``: what it must keep to."""
+"""``Topology``: the ranks of a plan. ``ParameterConstraints``: what the plan may do with a
+table."""
 
 from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass, field
@@ -16,56 +17,30 @@ from embershard.sharding import EmbeddingComputeKernel, ShardingType
 from embershard.sharding.shard_memory import FLOAT_BYTES
 
 GOT_MAX = 80
-"""Characters of an object in a message."""
 
 
 def check_number(where: str, value: object, low: float, high: float, expected: str = "") -> float:
-    """Refuse anything but a number of a range, which becomes Python's: NumPy's overflow.
-
-    Args:
-        low, high: of the range, both included.
-        expected: in words. Empty: the range.
-
-    Raises:
-        InputError: it is none.
-    """
+    """Refuse other types, and numbers outside ``low .. high``. Converts to a Python number, since
+    NumPy's overflow."""
     _check(where, value, Real, low, high, expected or f"a number of {low:g} .. {high:g}")
     return int(value) if isinstance(value, Integral) else float(cast("Real", value))
 
 
 def check_integer(where: str, value: object, low: int, high: int) -> int:
-    """Refuse anything but an integer of a range, which becomes Python's: NumPy's overflow.
-
-    Args:
-        low, high: of the range, both included.
-
-    Raises:
-        InputError: it is none.
-    """
+    """Refuse other types, and integers outside ``low .. high``. Converts to a Python number, since
+    NumPy's overflow."""
     _check(where, value, Integral, low, high, f"an integer of {low:,} .. {high:,}")
     return int(cast("Integral", value))
 
 
 def check_kind(where: str, value: object, kind: Any, expected: str) -> None:
-    """Refuse anything but an object of a type; text is no sequence.
-
-    Args:
-        expected: in words.
-
-    Raises:
-        InputError: it is of another type.
-    """
+    """Refuse objects of other types. A string is not a sequence here."""
     if isinstance(value, str) or not isinstance(value, kind):
         got = repr(value)
         raise InputError(f"{where}: expected {expected}, got {got[:GOT_MAX]}")
 
 
 def check_counts(counts: object) -> None:
-    """Refuse anything but a dense tensor of real numbers.
-
-    Raises:
-        InputError: it is none.
-    """
     where = "constraints: access_counts: expected a dense tensor of one real number a row, got"
     if not isinstance(counts, Tensor):
         raise InputError(f"{where} {type(counts).__name__}")
@@ -75,8 +50,8 @@ def check_counts(counts: object) -> None:
 
 
 def _check(where: str, value: Any, kind: Any, low: float, high: float, expected: str) -> None:
-    is_one = isinstance(value, kind) and not isinstance(value, bool)
-    if not (is_one and low <= value <= high):
+    is_kind = isinstance(value, kind) and not isinstance(value, bool)
+    if not (is_kind and low <= value <= high):
         raise InputError(f"{where}: expected {expected}, got {value!r}")
 
 
@@ -90,7 +65,7 @@ POOLING_MAX = 1e9
 SPEEDS = (1e-6, 1e6)
 PLANNED_KERNELS = (EmbeddingComputeKernel.FUSED.value, *HOST_KERNELS)
 RATES = (1.0, 1e15)
-"""Bytes a millisecond."""
+"""Range in bytes a millisecond."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,13 +73,11 @@ class Device:
     """Memory and speed of one rank."""
 
     memory_bytes: int
-    """Bytes for tables, optimizer state and buffers."""
-
     speed: float = 1.0
-    """Speed of its lookups and updates, relative to the machine that was calibrated."""
+    """Speed of its lookups and updates, relative to the calibrated machine."""
 
     host_memory_bytes: int = 0
-    """Bytes of its host's memory for tables in unified memory, for "cuda". 0: none lie there."""
+    """For "cuda", bytes of host memory for tables in unified memory. 0: no tables there."""
 
 
 class Topology:
@@ -113,18 +86,18 @@ class Topology:
     Args:
         world_size: number of ranks.
         compute_device: "cpu" or "cuda".
-        hbm_cap: of "cuda": bytes of memory for the tables of one rank. None: 80 GB.
-        ddr_cap: bytes of memory for the tables of one rank. None: 128 GiB divided by the ranks of
-            a host. For "cuda": bytes of its host for tables in unified memory. None: none lie
-            there.
-        local_world_size: ranks of a host. None: all on one host.
-        devices: of each rank, if they differ; in place of ``ddr_cap`` and ``hbm_cap``.
-        machine: costs. None: those that ship for this kind of processor, or for the smallest GPU
-            with so much memory.
+        hbm_cap: for "cuda", bytes of memory for the tables of one rank. None: 80 GB.
+        ddr_cap: for "cpu", bytes of memory for the tables of one rank. None: 128 GiB divided by the
+            ranks of a host. For "cuda", bytes of host memory for tables in unified memory. None: no
+            tables there.
+        local_world_size: ranks of a host. None: all ranks are on one host.
+        devices: memory and speed of each rank, if they differ; instead of ``ddr_cap`` and
+            ``hbm_cap``.
+        machine: costs. None: default costs of this kind of processor, or of the smallest GPU with
+            enough memory.
         inter_host_bw: bytes a millisecond between a rank and other hosts, sent and received
-            together; TorchRec's unit. None:
-            ``machine.network``.
-        intra_host_bw: refused: ``machine.exchange`` has costs that were measured.
+            together, as in TorchRec. None: ``machine.network``.
+        intra_host_bw: always refused, because ``machine.exchange`` has measured costs.
 
     Raises:
         InputError: no rank, no memory, a speed or bandwidth that is not positive, or an unknown
@@ -190,7 +163,7 @@ class Topology:
 
     @cached_property
     def machine(self) -> Machine:
-        """Costs of its processors."""
+        """Costs of the processors."""
         largest = max(device.memory_bytes for device in self.devices)
         machine = self._machine or default_machine(self.compute_device, largest)
         if self._inter_host_bw is None:
@@ -200,10 +173,10 @@ class Topology:
 
     @property
     def host_memory_rate(self) -> float:
-        """Bytes a second between a rank and tables in its host's memory. 0: none lie there.
+        """Bytes a second between a rank and tables in its host's memory. 0: no tables there.
 
         Raises:
-            InputError: there is such memory, and the machine does not say how fast it is.
+            InputError: there is such memory, but the machine has no rate for it.
         """
         if not any(device.host_memory_bytes for device in self.devices):
             return 0.0
@@ -216,24 +189,23 @@ class Topology:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Reasons to doubt its costs: a calibration of a processor or GPU that is not here."""
+        """Reasons to doubt the costs: they are of a processor or GPU that this machine does not
+        have."""
         mismatch = None if self._machine is None else self.machine.mismatch(self.compute_device)
         return () if mismatch is None else (f"machine: {mismatch}",)
 
     def all_reduce_seconds(self, values: float) -> float:
-        """Seconds to sum this many float32 values of every rank. Each rank sends and receives all
-        twice, except for its own part."""
+        """Seconds to sum this number of float32 values over all ranks. Each rank sends and receives
+        all values twice, except its own part."""
         link = self.machine.host if self.hosts == 1 else self.machine.network
         return 4 * FLOAT_BYTES * values * (1 - 1 / self.world_size) / link.bytes_per_second
 
     @property
     def hosts(self) -> int:
-        """Number of hosts."""
         return self.world_size // self.local_world_size
 
 
 def _checked(rank: int, device: Device, is_cpu: bool) -> Device:
-    """With Python's numbers."""
     where, span = f"topology: rank {rank}", f"1 .. {BYTES_MAX:g} bytes"
     memory, host = device.memory_bytes, device.host_memory_bytes
     most = 0 if is_cpu else BYTES_MAX
@@ -253,29 +225,29 @@ class ParameterConstraints:
     """
 
     sharding_types: Collection[str] | None = None
-    """Values of ``ShardingType`` to choose from. None: table_wise, column_wise and row_wise, where
-    row_wise may cover fewer than all ranks. data_parallel alone: a replica on every rank; beside
-    others it is not considered, and the report warns."""
+    """Values of ``ShardingType`` to choose from. None: table_wise, column_wise, and row_wise on any
+    number of ranks. data_parallel must be the only one, and replicates the table on every rank;
+    otherwise it is ignored with a warning."""
 
     compute_kernels: Collection[str] | None = None
-    """Values of ``EmbeddingComputeKernel`` to choose from: fused and, of a topology with host
-    memory, fused_uvm_caching and fused_uvm; dense for data_parallel alone. None: all of these."""
+    """Values of ``EmbeddingComputeKernel`` to choose from: fused and, if the topology has host
+    memory, fused_uvm_caching and fused_uvm; for data_parallel only dense. None: all of these."""
 
     min_partition: int | None = None
     """Least columns of a shard. None: 32."""
 
     pooling_factors: Sequence[float] | None = None
-    """Mean ids a bag: one number, or one for each of the table's features in order; of an array,
-    its list. None: 1."""
+    """Mean ids a bag: one number, or one for each of the table's features in order. An array is
+    converted to a list. None: 1."""
 
     cached_share: float | None = None
-    """Share of lookups whose row lies in the cache, 0 .. 1. None: by the sizes of all tables and of
-    the caches."""
+    """Share of lookups whose row is in the cache, 0 .. 1. None: computed from the sizes of all
+    tables and of the caches."""
 
     access_counts: Tensor | None = field(default=None, compare=False, repr=False)
-    """Lookups of each row, ``(num_embeddings,)``, as ``DistributedModelParallel.access_counts``
-    gives them or a sample of the data. They say which rows lie in the cache and what a row range
-    looks up. None: every row alike."""
+    """Lookups of each row, ``(num_embeddings,)``, from ``DistributedModelParallel.access_counts``
+    or a sample of the data. They tell which rows are in the cache and the lookups of a row range.
+    None: all rows are looked up equally often."""
 
     def __post_init__(self) -> None:
         self._check_names("sharding_types", [kind.value for kind in ShardingType])
@@ -293,8 +265,8 @@ class ParameterConstraints:
         if self.cached_share is not None:
             share = check_number("constraints: cached_share", self.cached_share, 0, 1)
             object.__setattr__(self, "cached_share", share)
-        if as_list := getattr(self.pooling_factors, "tolist", None):
-            object.__setattr__(self, "pooling_factors", as_list())
+        if to_list := getattr(self.pooling_factors, "tolist", None):
+            object.__setattr__(self, "pooling_factors", to_list())
         factors = [] if self.pooling_factors is None else self.pooling_factors
         if not isinstance(factors, Sequence):
             raise InputError(
@@ -312,11 +284,12 @@ class ParameterConstraints:
         object.__setattr__(self, "access_counts", counts)
         if not (bool((counts >= 0).all()) and bool(counts.double().sum().isfinite())):
             raise InputError(
-                "constraints: access_counts: expected numbers from 0 with a finite sum, got others"
+                "constraints: access_counts: expected numbers of at least 0 with a finite sum, "
+                "got others"
             )
 
     def _check_names(self, field: str, known: list[str]) -> None:
-        """Refuse a field that is no list of known names; a set becomes a list."""
+        """Refuse a field that is not a list of known names. A set becomes a list."""
         names = getattr(self, field)
         if names is None:
             return

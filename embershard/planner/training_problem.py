@@ -1,5 +1,3 @@
-"""``TrainingProblem``: the tables of a model on the ranks of a topology."""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,24 +41,23 @@ REPLICA = (ShardingType.DATA_PARALLEL.value,)
 
 
 class PlannerError(InputError):
-    """No plan fits the topology and the constraints; the message says what is missing."""
+    """No plan fits the topology and the constraints. The message names the shortage."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingProblem:
-    """Input of a plan of training."""
+    """The tables of a model and the ranks of a topology: input of a plan of training."""
 
     topology: Topology
     reservation: float
-    """Share of each rank's memory that is kept free."""
+    """Share of each rank's memory to keep free."""
 
     tables: Sequence[Table]
     batches_ahead: int = 0
-    """Batches whose ids a pipeline keeps in memory in addition to those of the step."""
+    """Number of further batches whose ids a pipeline keeps in memory."""
 
     @property
     def work(self) -> Workload:
-        """Costs and ranks that all tables share."""
         topology = self.topology
         return Workload(
             world_size=topology.world_size,
@@ -75,13 +72,12 @@ class TrainingProblem:
 
     @property
     def speeds(self) -> Floats:
-        """Speed of each rank."""
         return np.array([device.speed for device in self.topology.devices])
 
     @property
     def caps(self) -> Floats:
-        """Usable bytes of each kind of memory and rank, ``(kinds, ranks)``. Nothing of the host's
-        memory is reserved."""
+        """Usable bytes of each kind of memory and rank, ``(kinds, ranks)``. The reservation is from
+        device memory only."""
         devices = self.topology.devices
         memory = np.array([device.memory_bytes for device in devices]) * (1 - self.reservation)
         if not self.topology.host_memory_rate:
@@ -89,15 +85,8 @@ class TrainingProblem:
         return np.array([memory, [device.host_memory_bytes for device in devices]])
 
     def options(self, deadline: Deadline) -> list[list[Option]]:
-        """The ways of cutting each table.
-
-        Args:
-            deadline: once it is past, a table whose cut is free and that some rank has memory for
-                lies whole on a rank.
-
-        Raises:
-            PlannerError: a table's constraints allow none.
-        """
+        """Options of each table. After the deadline, a table without constraints is placed whole,
+        if some rank has memory for it. Raises PlannerError if constraints allow no cut."""
         work, largest = self.work, float(self.caps[0].max())
         options = list[list[Option]]()
         try:
@@ -119,8 +108,8 @@ class TrainingProblem:
             raise PlannerError(f"constraints: {error}") from error
 
     def _heavy(self, options: Options) -> list[int]:
-        """Tables that whole, on the fastest rank, take longer than all work spread evenly, if ranks
-        have unequal speeds. Other tables are many enough to fill the ranks."""
+        """If ranks have unequal speeds: tables that, whole on the fastest rank, take longer than an
+        even share of all work. Other tables are small enough to balance the ranks."""
         if len(set(self.speeds)) == 1:
             return []
         least = np.array([min(option.total for option in cuts) for cuts in options])
@@ -128,14 +117,8 @@ class TrainingProblem:
         return np.flatnonzero(least / self.speeds.max() > even).tolist()
 
     def search(self, options: Options, deadline: Deadline) -> SearchResult:
-        """The best placement that is found.
-
-        Args:
-            deadline: of the search for a better one than the first.
-
-        Raises:
-            PlannerError: none was found that keeps to the memory of the ranks.
-        """
+        """Search the best placement. The deadline ends the improving of the first one. Raises
+        PlannerError if none was found that fits the memory of the ranks."""
         failure: InfeasibleError | None = None
         if not any(short_bytes(options, self.caps)):
             try:
@@ -155,7 +138,6 @@ class TrainingProblem:
         )
 
     def _what_helps(self, failure: InfeasibleError | None) -> list[str]:
-        """Changes a caller can make besides adding memory."""
         helping = list[str]()
         if self.reservation:
             helping.append(f"a storage_reservation below {self.reservation:.0%} of device memory")
@@ -171,11 +153,7 @@ class TrainingProblem:
         return helping
 
     def report_input(self, placement: Placement, seconds: float) -> ReportInput:
-        """The input of a placement's report.
-
-        Args:
-            seconds: duration of the search.
-        """
+        """Input of a placement's report. ``seconds`` is the duration of the search."""
         topology, work = self.topology, self.work
         return ReportInput(
             tables=[(table.path, table.name) for table in self.tables],
@@ -190,7 +168,6 @@ class TrainingProblem:
         )
 
     def placement_of(self, plan: ShardingPlan) -> Placement:
-        """The placement of a plan by hand. Each table has one option."""
         work, options, ranks = self.work, list[list[Option]](), list[list[int]]()
         for table in self.tables:
             cut = plan.plan[table.path][table.name]
@@ -210,8 +187,8 @@ class TrainingProblem:
 
 DENSE, FUSED = EmbeddingComputeKernel.DENSE, EmbeddingComputeKernel.FUSED
 UNCONSTRAINED = ParameterConstraints()
-CALLERS = FusedOptimizer(name="sgd")
-"""Priced in place of the caller's optimizer, whose costs are not known."""
+CALLER_OPTIMIZER = FusedOptimizer(name="sgd")
+"""Costs of SGD stand for the caller's optimizer, whose costs are unknown."""
 
 
 def model_tables(
@@ -224,23 +201,20 @@ def model_tables(
     count_accesses: bool,
     is_replica: Callable[[str, str], bool],
 ) -> list[Table]:
-    """The tables of every collection that one of the sharders shards.
+    """Tables of every collection that one of the sharders can shard.
 
     Args:
-        module: the model, on any device.
-        sharders: of its collections; they say which optimizer a table has.
-        constraints: by table name.
-        batch_size: examples of a rank's batch.
-        count_accesses: whether accesses of each row are counted in memory.
-        is_replica: whether a table, by path and name, lies on every rank, trained by the caller.
+        constraints: constraints by table name.
+        is_replica: returns True if a table, by path and name, is replicated and trained by the
+            caller.
 
     Raises:
-        InputError: constraints of a table that is not there, pooling factors that are not one a
-            feature, or access counts that are not one a row.
+        InputError: constraints of an unknown table, not one pooling factor for each feature, or not
+            one access count for each row.
     """
     device = topology.compute_device
-    named = list(_with_optimizers(module, sharders, is_replica, device))
-    names = {table.name for _, _, table, _ in named}
+    located_tables = list(_with_optimizers(module, sharders, is_replica, device))
+    names = {table.name for _, _, table, _ in located_tables}
     for name in constraints:
         if name not in names:
             raise InputError(
@@ -248,7 +222,7 @@ def model_tables(
             )
     examples = batch_size * topology.world_size
     tables = list[Table]()
-    for path, collection, table, optimizer in named:
+    for path, collection, table, optimizer in located_tables:
         constraint = constraints.get(table.name, UNCONSTRAINED)
         features = len(table.feature_names)
         tables.append(
@@ -274,7 +248,7 @@ def model_tables(
         )
     if not tables:
         return tables
-    # Ranks share the tables: together their caches hold one copy of each row.
+    # Ranks share the tables, so their caches together hold one copy of each row.
     shares = missed_shares(
         [table.row_rates for table in tables],
         [weight_bytes(1, table.dim, table.data_type) for table in tables],
@@ -299,8 +273,7 @@ def _with_optimizers(
     is_replica: Callable[[str, str], bool],
     device: str,
 ) -> Iterator[tuple[str, nn.Module, EmbeddingConfig, FusedOptimizer]]:
-    """Each table with its collection and optimizer. Those of data_parallel have no optimizer, and
-    are priced as with SGD."""
+    """Each table with its collection and optimizer. data_parallel tables are priced with SGD."""
     for path, collection, sharder in shardable(module, sharders):
         tables = tables_of(collection)
         wanted = {
@@ -314,7 +287,7 @@ def _with_optimizers(
         where = f"module {path!r}"
         optimizers = sharder.optimizers(collection, wanted, where=where, device=device)
         for table in tables:
-            yield path, collection, table, optimizers.get(table.name, CALLERS)
+            yield path, collection, table, optimizers.get(table.name, CALLER_OPTIMIZER)
 
 
 def _mean_pooling_factor(table: EmbeddingConfig, constraint: ParameterConstraints) -> float:

@@ -45,7 +45,10 @@ def test_costs_that_are_far_off_are_told_how_to_replace(run):
     far = StepSeconds(estimated=8e-3, measured=2e-2)
     text = compare(run).model_copy(update={"step": far}).to_text()
     assert "measured / estimated 2.50\n" in text
-    assert "another machine, or a busy one: `embershard calibrate` measures this machine\n" in text
+    assert (
+        "another machine, or this one is busy: `embershard calibrate` measures this machine\n"
+        in text
+    )
 
 
 def test_a_run_without_measurements_is_refused(tmp_path):
@@ -120,7 +123,8 @@ def test_lookups_of_a_server_far_from_the_estimate_name_what_fits(measured, hint
     device = DeviceComparison(device="cpu:0", measured_seconds=measured, estimated_seconds=1.0)
     comparison = Comparison(plan="default", examples=8.0, batches=10.0, devices=[device])
     words = (
-        f"in all measured / estimated {hint}: costs of other tables or another machine. "
+        f"all devices: measured / estimated {hint}: the costs are of other tables or another "
+        "machine; "
         "`embershard calibrate` measures this machine\n"
     )
     assert comparison.to_text().endswith(words) is (hint is not None)

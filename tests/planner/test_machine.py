@@ -92,7 +92,7 @@ def test_costs_of_a_gpu_that_is_here_are_not_doubted(monkeypatch):
 def test_costs_that_ship_are_told_from_measured_ones():
     ships = Topology(1).machine
     assert ships.origin == (
-        f"costs that ship, of {ships.processor}; `embershard calibrate` measures this machine"
+        f"default costs, of {ships.processor}; `embershard calibrate` measures this machine"
     )
     own = machine_of().model_copy(update={"sources": {"host": "of NVIDIA H100 SXM: 370 GB/s"}})
     assert own.origin == "costs of test"
@@ -128,7 +128,7 @@ def planned(topology):
 
 def test_a_plan_for_gpus_says_whose_costs_it_takes():
     text = planned(Topology(2, "cuda"))
-    assert "costs that ship, of NVIDIA H100 80GB HBM3; `embershard calibrate` measures" in text
+    assert "default costs, of NVIDIA H100 80GB HBM3; `embershard calibrate` measures" in text
     assert "warning: machine" not in text
 
 

@@ -75,10 +75,10 @@ def test_a_search_that_fails_is_no_proof_that_memory_is_short():
     # Of three tables of 2,440 bytes one has no rank, although they take 7,320 of 8,000.
     whole = {f"t{at}": ParameterConstraints(sharding_types=["table_wise"]) for at in range(3)}
     message = (
-        r"plan: found no placement, although no memory is short in all \(tables and buffers need "
+        r"plan: found no placement, although the total memory is enough \(tables and buffers need "
         r"at least 7,320 bytes, all ranks together have 8,000 bytes\): table 't2' lacks 880 bytes "
-        r"on the rank with most room; the largest tables: .*; what helps: more memory on each "
-        r"rank; FP16 tables; further sharding types than table_wise; a smaller min_partition$"
+        r"on the rank with most free memory; the largest tables: .*; what helps: more memory on "
+        r"each rank; FP16 tables; further sharding types than table_wise; a smaller min_partition$"
     )
     with pytest.raises(PlannerError, match=message):
         planner_of(2, batch_size=4, ddr_cap=4_000, constraints=whole).plan(

@@ -102,8 +102,11 @@ def test_a_bad_topology_is_refused(settings, message):
         ({"access_counts": torch.ones(2, device="meta")}, "torch.strided, device meta"),
         ({"access_counts": [1, 2]}, "access_counts: expected a dense tensor .*, got list"),
         ({"access_counts": torch.full((9,), 1e308, dtype=torch.double)}, "with a finite sum"),
-        ({"access_counts": torch.tensor([1, -1])}, "access_counts: expected numbers from 0"),
-        ({"access_counts": torch.tensor([1, torch.nan])}, "access_counts: expected numbers from 0"),
+        ({"access_counts": torch.tensor([1, -1])}, "access_counts: expected numbers of at least 0"),
+        (
+            {"access_counts": torch.tensor([1, torch.nan])},
+            "access_counts: expected numbers of at least 0",
+        ),
     ],
 )
 def test_bad_constraints_are_refused(settings, message):
