@@ -1,4 +1,4 @@
-"""Train with tables cut over the ranks of torch.distributed; names follow TorchRec."""
+"""Trains tables that are sharded over the ranks of torch.distributed. Names follow TorchRec."""
 
 from embershard.package.rectangles import Shard
 from embershard.sharding.checkpoint import (

@@ -1,8 +1,8 @@
-"""Tensors in a folder of torch.distributed.checkpoint.
+"""Reads and writes tensors in a folder of torch.distributed.checkpoint.
 
-Every rank writes what it holds of a state dict, in the coordinates of the whole tensors, each chunk
-at most 64 MiB. Any number of ranks reads any blocks back: of each saved chunk only what overlaps is
-kept.
+Every rank writes its parts of a state dict, in the coordinates of the whole tensors and in chunks
+of at most 64 MiB. Any number of ranks can read any blocks back: only the overlap with each saved
+chunk is kept.
 """
 
 from __future__ import annotations
@@ -47,53 +47,45 @@ from embershard.sharding.folder_claim import INDEX, claimed_folder
 from embershard.sharding.sharded_tensors import ignore_deprecation
 
 CHUNK_BYTES = 64 << 20
-"""Most bytes of a saved chunk. torch.distributed.checkpoint reads whole chunks."""
+"""Most bytes of a chunk, since torch.distributed.checkpoint reads whole chunks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """A part of a tensor, to read into."""
+    """Part of a tensor, to be read in place."""
 
     key: str
-    """Of the tensor in the folder."""
-
     size: tuple[int, ...]
-    """Of the whole tensor."""
-
     offsets: tuple[int, ...]
-    """Where the part begins in the whole, one for each dimension."""
+    """First index of the part in each dimension of the whole."""
 
     tensor: Tensor
-    """The part, written in place."""
 
     @staticmethod
     def whole(key: str, tensor: Tensor) -> Block:
-        """All of a tensor."""
         return Block(key=key, size=tuple(tensor.shape), offsets=(0,) * tensor.dim(), tensor=tensor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedTensor:
-    """A tensor in a folder."""
-
     size: tuple[int, ...]
     dtype: torch.dtype
     chunks: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
-    """Offsets and size of each."""
+    """Offsets and size of each chunk."""
 
 
 def write_tensors(tensors: Mapping[str, Tensor], folder: Path, *, group: Any = None) -> None:
     """Write the tensors of all ranks.
 
     Args:
-        tensors: of this rank, by key. Those of a key are the same on all ranks that have it, or
-            parts of one ``ShardedTensor``.
-        folder: new, the same on every rank, on a file system that all share.
-        group: the ranks. None: this process alone.
+        tensors: tensors of this rank by key. A key that several ranks have stands for equal
+            tensors, or for parts of one ``ShardedTensor``.
+        folder: new folder on a file system that all ranks share.
+        group: ranks. None: only this process.
 
     Raises:
-        InputError: the folder has a state, or another writer is at it. On every rank.
-        OSError: some rank cannot write. On every rank.
+        InputError: on every rank, if the folder has a state or another writer uses it.
+        OSError: on every rank, if some rank cannot write.
     """
     with ExitStack() as claim:
 
@@ -110,7 +102,7 @@ def write_tensors(tensors: Mapping[str, Tensor], folder: Path, *, group: Any = N
 
 
 def _write(tensors: Mapping[str, Tensor], folder: Path, group: Any) -> None:
-    _ignore_remarks()
+    _ignore_torch_warnings()
     try:
         with collective(group):
             state_dict_saver.save(
@@ -128,32 +120,36 @@ def _write(tensors: Mapping[str, Tensor], folder: Path, group: Any) -> None:
                 raise KeyboardInterrupt from error
             if isinstance(failure, OSError):
                 raise OSError(failure.errno, f"{where}{failure.strerror}", str(folder)) from error
-        said = str(failures[0])
-        if "inline_container" in said:  # Of torch's zip files, in place of the system's error.
-            said = "a file was not written whole: is the disk full, or a limit of its size reached?"
-        raise OSError(f"{folder}: {where}{said}") from error
+        reason = str(failures[0])
+        if "inline_container" in reason:  # Torch's zip writer hides the system's error.
+            reason = (
+                "a file was not written completely: the disk may be full, or a size limit reached"
+            )
+        raise OSError(f"{folder}: {where}{reason}") from error
 
 
 def read_saved(folder: Path) -> dict[str, SavedTensor | None]:
-    """What a folder holds, by key. None: no tensor. Its metadata is a pickle: see
-    ``torch.load``."""
+    """Tensors of a folder by key; None for other entries. The metadata is a pickle: read only
+    folders that you trust."""
     try:
         metadata = FileSystemReader(folder).read_metadata()
         return {
             key: SavedTensor(
-                size=tuple(each.size),
-                dtype=each.properties.dtype,
-                chunks=tuple((tuple(it.offsets), tuple(it.sizes)) for it in each.chunks),
+                size=tuple(entry.size),
+                dtype=entry.properties.dtype,
+                chunks=tuple((tuple(chunk.offsets), tuple(chunk.sizes)) for chunk in entry.chunks),
             )
-            if isinstance(each, TensorStorageMetadata)
+            if isinstance(entry, TensorStorageMetadata)
             else None
-            for key, each in metadata.state_dict_metadata.items()
+            for key, entry in metadata.state_dict_metadata.items()
         }
     except (FileNotFoundError, NotADirectoryError) as error:
-        below = [each.parent for depth in ("*", "*/*") for each in folder.glob(f"{depth}/{INDEX}")]
-        found = f"one in {max(below)}" if below else "none"
-        raise DataError(f"{folder}: expected a folder of save_state, found {found}") from error
-    except Exception as error:  # It is a pickle: damaged, it fails in many ways.
+        below = [
+            index.parent for depth in ("*", "*/*") for index in folder.glob(f"{depth}/{INDEX}")
+        ]
+        other = f"one in {max(below)}" if below else "none"
+        raise DataError(f"{folder}: expected a folder of save_state, found {other}") from error
+    except Exception as error:  # A damaged pickle raises many kinds of exceptions.
         raise DataError(
             f"{folder / INDEX}: expected the metadata of a state, got a damaged file: "
             f"{_reason(error)}"
@@ -167,18 +163,18 @@ def read_blocks(
     group: Any = None,
     after_chunk: Callable[[], None] | None = None,
 ) -> None:
-    """Read blocks in place.
+    """Read blocks in place. Every rank of the group calls this.
 
     Args:
-        blocks: of this rank, of tensors in the folder, with the sizes saved there.
-        folder: that ``write_tensors`` wrote, or torch.distributed.checkpoint.
-        group: the ranks, all of which call this. None: this process alone.
-        after_chunk: called when what overlaps a saved chunk was copied.
+        blocks: blocks of this rank, of tensors in the folder that have the same size.
+        folder: written by ``write_tensors`` or torch.distributed.checkpoint.
+        group: ranks. None: only this process.
+        after_chunk: called after each copy from a saved chunk.
 
     Raises:
         DataError: some rank cannot read its blocks: the same message on every rank.
     """
-    _ignore_remarks()
+    _ignore_torch_warnings()
     try:
         with collective(group):
             state_dict_loader.load(
@@ -190,7 +186,7 @@ def read_blocks(
             )
     except LostRankError:
         raise
-    except (CheckpointException, Exception) as error:  # Damaged files fail in many ways.
+    except (CheckpointException, Exception) as error:  # Damaged files raise many kinds.
         rank, failures = _failures(error)
         where = "" if group is None else f"rank {rank}: "
         raise DataError(
@@ -199,45 +195,44 @@ def read_blocks(
 
 
 def file_fault(error: OSError, name: str | Path) -> str:
-    """Why a file of a checkpoint cannot be read. ``name``: of the file, for the message."""
+    """Reason why a file of a checkpoint cannot be read. ``name`` stands for it in the message."""
     if isinstance(error, FileNotFoundError):
         return f"{name}: expected a file of the checkpoint, found none"
     return f"{name}: expected a file of the checkpoint that can be read, got {error.strerror}"
 
 
 def _reason(error: BaseException) -> str:
-    """What an exception says, without its class and the path of the folder."""
+    """Message of an exception without its class and the folder's path."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return file_fault(error, Path(error.filename).name)
-    return str(error).partition("\n")[0] or "it does not say why"
+    return str(error).partition("\n")[0] or f"{type(error).__name__} without a message"
 
 
 def _failures(error: BaseException) -> tuple[int, list[BaseException]]:
-    """The rank that failed, and its exception with those it came from; not empty."""
+    """The rank that failed, and its exception followed by that one's causes."""
     ranks = error.failures if isinstance(error, CheckpointException) else {}
     rank = min(ranks, default=0)
     failure: BaseException | None = ranks[rank][0] if ranks else error
-    found = list[BaseException]()
+    causes = list[BaseException]()
     while failure is not None:
-        found.append(failure)
+        causes.append(failure)
         failure = failure.__cause__ or failure.__context__
-    return rank, found
+    return rank, causes
 
 
-def _ignore_remarks() -> None:
-    """Ignore what torch remarks on when it saves or loads without a process group.
+def _ignore_torch_warnings() -> None:
+    """Ignore torch's warnings about saving and loading without a process group.
 
-    Warning filters are the process's, and an asynchronous save runs beside others: nothing here
-    resets them.
+    Warning filters belong to the process, and an asynchronous save runs in a thread, so the filters
+    are never reset.
     """
-    for said in ("torch.distributed is (disabled|unavail)", "TypedStorage is deprecated"):
-        warnings.filterwarnings("ignore", message=f".*{said}")
+    for pattern in ("torch.distributed is (disabled|unavail)", "TypedStorage is deprecated"):
+        warnings.filterwarnings("ignore", message=f".*{pattern}")
     ignore_deprecation()
 
 
 class ChunkSavePlanner(DefaultSavePlanner):
-    """Torch's own, but that tensors are cut into chunks, and that the first rank of several writes
-    what all of them have."""
+    """Cuts tensors into chunks, and has the first rank write what several ranks have."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -285,9 +280,11 @@ class BlockLoadPlanner(DefaultLoadPlanner):
         for key, blocks in self._blocks.items():
             saved = self.metadata.state_dict_metadata[key]
             assert isinstance(saved, TensorStorageMetadata), key
-            found = create_read_items_for_chunk_list(key, saved, [_chunk(each) for each in blocks])
-            _check_whole(blocks, found)
-            items += found
+            block_items = create_read_items_for_chunk_list(
+                key, saved, [_chunk(block) for block in blocks]
+            )
+            _check_whole(blocks, block_items)
+            items += block_items
         return LoadPlan(items)
 
     def lookup_tensor(self, index: MetadataIndex) -> Tensor:
@@ -304,13 +301,12 @@ def _chunk(block: Block) -> ChunkStorageMetadata:
 
 
 def _check_whole(blocks: list[Block], items: list[ReadItem]) -> None:
-    """Refuse to read a block of which not all is saved."""
-    found = Counter[int | None]()
+    saved_values = Counter[int | None]()
     for item in items:
-        found[item.dest_index.index] += math.prod(item.lengths)
+        saved_values[item.dest_index.index] += math.prod(item.lengths)
     for place, block in enumerate(blocks):
-        if found[place] != block.tensor.numel():
+        if saved_values[place] != block.tensor.numel():
             raise DataError(
                 f"{block.key}: expected {block.tensor.numel()} values from {list(block.offsets)} "
-                f"on, got {found[place]}"
+                f"on, got {saved_values[place]}"
             )

@@ -1,8 +1,8 @@
-"""Chunks of torch.distributed.checkpoint whose bytes are those that the checkpoint was saved with.
+"""Adds checksums to chunks of torch.distributed.checkpoint.
 
-Each chunk is a zip file, which has the checksums of its records; torch writes and does not read
-them. The checkpoint's metadata has the checksums of all chunks: so a file of another checkpoint,
-whole as it is, is not taken for one of this.
+A chunk is a zip file with a checksum for each record, which torch writes but does not check. The
+metadata also gets a checksum for each chunk, so that an intact file of another checkpoint is
+refused.
 """
 
 import os
@@ -19,11 +19,11 @@ from torch.distributed.checkpoint.utils import _ReaderView
 from embershard.errors import DataError
 
 CHECKSUMS = "embershard_checksums"
-"""An attribute of torch's ``Metadata``: the checksum of each chunk, by file and offset."""
+"""Attribute of torch's ``Metadata``: checksum of each chunk, by file and offset."""
 
 
 class _Chunk(_ReaderView):
-    """A saved chunk within a file. Seeks from the end as files do, which torch's view does not."""
+    """A chunk within a file. Unlike torch's view, it can seek from the end."""
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
         if whence == os.SEEK_END:
@@ -32,27 +32,27 @@ class _Chunk(_ReaderView):
 
 
 class CheckedWriter(FileSystemWriter):
-    """Keeps the checksums of all chunks in the metadata, which rank 0 writes last."""
+    """Writes the checksums of all chunks into the metadata, which rank 0 writes last."""
 
     def finish(self, metadata: Any, results: Any) -> None:
-        """Called on rank 0 when every rank has written."""
-        found = dict[tuple[str, int], int]()
+        """Called on rank 0 after every rank has written."""
+        checksums = dict[tuple[str, int], int]()
         chunks = sorted(
-            (each.storage_data for of_rank in results for each in of_rank),
+            (result.storage_data for of_rank in results for result in of_rank),
             key=attrgetter("relative_path", "offset"),
         )
         for name, of_file in groupby(chunks, attrgetter("relative_path")):
             with (Path(self.path) / name).open("rb") as file:
-                found |= {(name, each.offset): _checksum(_records(file, each)) for each in of_file}
-        setattr(metadata, CHECKSUMS, found)
+                checksums |= {
+                    (name, chunk.offset): _checksum(_records(file, chunk)) for chunk in of_file
+                }
+        setattr(metadata, CHECKSUMS, checksums)
         super().finish(metadata, results)
 
 
 class CheckedReader(FileSystemReader):
-    """Compares the checksums of chunks, and of their records."""
-
     def set_up_storage_reader(self, metadata: Any, *args: Any, **kwargs: Any) -> None:
-        """Checkpoints of TorchRec have no checksums of chunks."""
+        """Keep the checksums. Checkpoints of TorchRec have none."""
         self._checksums = getattr(metadata, CHECKSUMS, {})
         super().set_up_storage_reader(metadata, *args, **kwargs)
 
@@ -64,20 +64,22 @@ class CheckedReader(FileSystemReader):
         except BadZipFile as error:
             raise DataError(f"{name}: {error}") from error
         if damaged is not None:
-            raise DataError(f"{name}: bytes that do not have their checksum")
-        found = _checksum(records)
-        if self._checksums.get((name, sinfo.offset), found) != found:
-            raise DataError(f"{name}: a file of another checkpoint")
+            raise DataError(f"{name}: expected bytes with their checksum, got a damaged file")
+        checksum = _checksum(records)
+        if self._checksums.get((name, sinfo.offset), checksum) != checksum:
+            raise DataError(
+                f"{name}: expected this checkpoint's file, got one of another checkpoint"
+            )
         chunk: Any = _Chunk(file, sinfo.offset, sinfo.length)
         checked: IO[bytes] = chunk
         return checked
 
 
 def _records(file: Any, where: Any) -> ZipFile:
-    """Of the chunk at ``where``, a torch ``_StorageInfo``."""
+    """Records of the chunk at ``where``, a torch ``_StorageInfo``."""
     chunk: Any = _Chunk(file, where.offset, where.length)
     return ZipFile(chunk)
 
 
 def _checksum(records: ZipFile) -> int:
-    return zlib.crc32(repr([each.CRC for each in records.infolist()]).encode())
+    return zlib.crc32(repr([record.CRC for record in records.infolist()]).encode())

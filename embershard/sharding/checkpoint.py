@@ -1,11 +1,12 @@
-"""Saving and loading of training state: weights and optimizers of a model under any plan.
+"""Saves and loads weights and optimizer state of a model, under any plan.
 
-What is saved are the tensors of ``state_dict()`` and ``fused_optimizer.state_dict()``, through
-torch.distributed.checkpoint, as a program of its own would. Keys are TorchRec's:
-``<collection>.embedding_bags.<table>.weight``, and beside them
-``optimizer.state.<weight>.<table>.momentum1`` (``momentum2``), and
-``optimizer.state.<parameter>.<name>`` of the optimizer of the rest. Every tensor is in the
-coordinates of the whole table.
+Saves the tensors of ``state_dict()`` and ``fused_optimizer.state_dict()`` with
+torch.distributed.checkpoint. Every tensor is in the coordinates of the whole table. Keys are
+TorchRec's:
+
+``<collection>.embedding_bags.<table>.weight``
+``optimizer.state.<weight>.<table>.momentum1``   state of fused tables, also ``momentum2``
+``optimizer.state.<parameter>.<name>``           state of the other parameters
 """
 
 from __future__ import annotations
@@ -51,20 +52,20 @@ def save_state(
     optimizer: torch.optim.Optimizer | None = None,
     group: Any = None,
 ) -> None:
-    """Write weights and optimizer state; every rank its own shards.
+    """Write weights and optimizer state. Every rank writes its own shards.
 
     Args:
-        model: a ``DistributedModelParallel``, or a model that lies in this process.
-        folder: new, on a file system that all ranks share.
-        optimizer: of the parameters that do not train in backward.
-        group: the ranks, all of which call this. None: those of a ``DistributedModelParallel``;
-            any other model is of this process alone.
+        model: a ``DistributedModelParallel``, or a model of this process.
+        folder: new folder on a file system that all ranks share.
+        optimizer: optimizer of the parameters that do not train in backward.
+        group: ranks, all of which call this. None: those of a ``DistributedModelParallel``, or else
+            only this process.
 
     Raises:
-        InputError: the folder has a saved state, or another save writes to it; a tensor is on
-            device meta; the optimizer is of another model, or keeps state that is no tensor, or of
-            rows or columns of a shard. On every rank.
-        OSError: some rank cannot write. On every rank.
+        InputError: on every rank, if the folder has a state or another save uses it; a tensor is on
+            device meta; the optimizer has no parameter of the model, or its state is not a tensor,
+            or has one number per row or column of a shard.
+        OSError: on every rank, if some rank cannot write.
     """
     group = group_of(model, group)
     tensors = state_tensors(model, optimizer=optimizer, group=group)
@@ -79,26 +80,26 @@ def load_state(
     group: Any = None,
     strict: bool = True,
 ) -> list[str]:
-    """Read what ``save_state`` or TorchRec wrote, under any plan and number of ranks, in place.
+    """Read in place what ``save_state`` or TorchRec wrote, under any plan and number of ranks.
 
     Args:
-        model: of the same tables and parameters.
-        folder: of torch.distributed.checkpoint. Its metadata is a pickle: read only what you trust.
-        optimizer: of the parameters that do not train in backward. None: its state is not read.
-        group: the ranks, all of which call this. None: those of a ``DistributedModelParallel``;
-            any other model is of this process alone.
-        strict: False: optimizer state that the folder lacks, or has of another optimizer, keeps its
-            value, as with new optimizers over trained weights; entries of neither the model nor
-            its optimizer are ignored.
+        model: a model with the same tables and parameters.
+        folder: folder of torch.distributed.checkpoint. Its metadata is a pickle: read only folders
+            that you trust.
+        optimizer: optimizer of the parameters that do not train in backward. None: its state is not
+            read.
+        group: ranks, all of which call this. None: those of a ``DistributedModelParallel``, or else
+            only this process.
+        strict: False to keep optimizer state that the folder lacks or has for another optimizer,
+            and to ignore entries of neither the model nor its optimizer.
 
     Returns:
-        What was done to optimizer state that does not fit as it is, a line for each column range;
-        the same on every rank.
+        Notes on optimizer state that was converted, kept or ignored; the same on every rank.
 
     Raises:
-        DataError: another model, shape or optimizer, no state of the optimizer, a tensor on device
-            meta, or a missing or damaged file: the same message on every rank. Weights may have
-            changed where a file is damaged.
+        DataError: another model, shape or optimizer, no optimizer state, a tensor on device meta,
+            or a missing or damaged file: the same message on every rank. If a file is damaged, some
+            weights may have changed.
     """
     path, group = Path(folder), group_of(model, group)
     reads = agree(
@@ -107,23 +108,23 @@ def load_state(
         error=DataError,
     )
     read_blocks(reads.blocks, path, group=group)
-    said = reads.finish()
+    notes = reads.finish()
     if group is not None:
-        everyone = [said] * dist.get_world_size(group)
+        notes_of_ranks = [notes] * dist.get_world_size(group)
         with collective(group):
-            dist.all_gather_object(everyone, said, group=group)
-        said = [line for each in everyone for line in each]
-    return sorted(set(said))
+            dist.all_gather_object(notes_of_ranks, notes, group=group)
+        notes = [line for of_rank in notes_of_ranks for line in of_rank]
+    return sorted(set(notes))
 
 
 def state_tensors(
     model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None, group: Any = None
 ) -> dict[str, Tensor]:
-    """What ``save_state`` writes from this rank, by key: views, so the next step changes them.
+    """Tensors that ``save_state`` writes from this rank, by key: views, which the next step
+    changes.
 
-    Sharded tables are ``ShardedTensor``s, those of ``DistributedModelParallel.state_dict()`` and
-    ``fused_optimizer.state_dict()``. Args as there: every rank calls it, and raises ``InputError``
-    as there.
+    Sharded tables are ``ShardedTensor``s. For arguments and errors see ``save_state``. Every rank
+    calls this.
     """
     group = group_of(model, group)
     if isinstance(model, DistributedModelParallel):
@@ -142,7 +143,7 @@ def _writes_replicas(group: Any) -> bool:
 def _own_tensors(
     model: nn.Module, optimizer: torch.optim.Optimizer | None, group: Any
 ) -> dict[str, Tensor]:
-    """All but the sums over the ranks."""
+    """All tensors but the sums over ranks."""
     tables, tensors = held_tables(model), dict[str, Tensor]()
     if optimizer is not None and (fault := optimizer_fault(model, tables, optimizer)):
         raise InputError(fault)
@@ -165,11 +166,10 @@ def _own_tensors(
 
 
 class AsyncStateWriter:
-    """Writes tensors in a thread, while training goes on.
+    """Writes tensors in a thread while training goes on.
 
     Args:
-        group: the ranks; no other collectives may run in it. None: a process without
-            other ranks.
+        group: ranks, in a group without other collectives. None: only this process.
     """
 
     def __init__(self, group: Any) -> None:
@@ -178,15 +178,15 @@ class AsyncStateWriter:
         self._running: Future[None] | None = None
 
     def start(self, tensors: Mapping[str, Tensor], folder: Path, then: Callable[[], None]) -> None:
-        """Copy the tensors to CPU and return; the copies are written in the thread.
+        """Copy the tensors to CPU, start to write the copies, and return.
 
         Args:
-            tensors: of this rank.
-            folder: as for ``write_tensors``.
-            then: called in the thread once every rank has written.
+            tensors: tensors of this rank.
+            folder: see ``write_tensors``.
+            then: called in the thread after every rank has written.
 
         Raises:
-            InputError: the previous call's folder had a state, or another writer was at it.
+            InputError: the folder of the previous call had a state, or another writer used it.
             OSError: the previous call failed on some rank.
         """
         self.wait()
@@ -199,17 +199,17 @@ class AsyncStateWriter:
             )
         )
         copies = stager.stage(dict(tensors))
-        stager.close()  # It would keep the copies until the next garbage collection.
+        stager.close()  # Otherwise it keeps the copies until the next garbage collection.
         self._running = self._thread.submit(self._write, copies, folder, then)
 
     def wait(self) -> None:
-        """Until what was started is written. Raises as the next ``start`` would."""
+        """Wait until writing has finished. Raises the errors of ``start``."""
         running, self._running = self._running, None
         if running is not None:
             running.result()
 
     def close(self) -> None:
-        """End the thread; what was started is written first. Raises as ``wait``."""
+        """Finish writing and end the thread. Raises the errors of ``start``."""
         self._thread.shutdown()
         self.wait()
 

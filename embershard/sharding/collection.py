@@ -1,5 +1,3 @@
-"""What a sharded collection holds on its rank, whatever it makes of rows."""
-
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
@@ -26,11 +24,11 @@ AnyConfig = TypeVar("AnyConfig", bound=EmbeddingConfig)
 
 
 class ShardedCollection(nn.Module):
-    """The sharded tables of one collection on one rank, and the exchange of its input; whatever it
-    makes of rows."""
+    """The sharded tables of one collection on one rank, and the exchange of its input. Subclasses
+    say what lookups return."""
 
     PREFIX: ClassVar[str]
-    """The attribute that holds the tables, as in the collection that is sharded."""
+    """Attribute that holds the tables, as in the collection that is sharded."""
 
     def __init__(
         self,
@@ -46,23 +44,23 @@ class ShardedCollection(nn.Module):
         is_weighted: bool = False,
         max_lengths: Mapping[str, int] | None = None,
     ) -> None:
-        """
+        """Shard a collection.
+
         Args:
-            module: whose tables are sharded, with their initial weights; see ``fill_shard``.
+            module: collection with the initial weights; see ``fill_shard``.
             configs: its tables.
-            optimizers: of each table that is not data_parallel.
-            build: makes a collection of some of the tables.
-            pooled: whether bags are summed, or every id keeps its vector.
-            is_weighted: whether the features' weights are sent.
-            max_lengths: feature -> most ids of a bag, if their positions are sent in place of
-                weights.
+            plan: sharding of each table.
+            optimizers: optimizer of each table that is not data_parallel.
+            build: makes an unsharded collection of some of the tables.
+            pooled: True if bags are summed, False if every id keeps its vector.
+            is_weighted: True to send the weights of ids.
+            max_lengths: feature -> most ids of a bag, to send positions in place of weights.
         """
         super().__init__()
         self._names, weights = embedding_names(configs), getattr(module, self.PREFIX)
         self.plan = plan
-        """Of each table."""
         sharded, self.replicated = split_replicated(configs, plan)
-        """``replicated``: the data_parallel tables."""
+        """``replicated`` has the data_parallel tables."""
         self._env, self._sharded, self._optimizers = env, sharded, optimizers
         self.register_state_dict_post_hook(_name_shards)  # type: ignore[no-untyped-call]
         self.layout = build_layout(sharded, plan, optimizers, env.world_size, pooled=pooled)
@@ -77,62 +75,62 @@ class ShardedCollection(nn.Module):
         self.receiver = Receiver(self.layout, sorter, env)
         self.tables = ShardedTables(self.layout, env, pooled=pooled)
         for local in self.tables.shards:
-            table = next(each for each in sharded if each.name == local.shard.table)
+            table = next(config for config in sharded if config.name == local.shard.table)
             fill_shard(table, local.shard, weights[table.name].weight, seed, into=local.weight)
         self.started: tuple[object, Incoming] | None = None
-        """An input whose exchange is done; for the next call."""
+        """Input of the next call, with the result of its finished exchange."""
         self.on_gradient: Callable[[Tensor], None] | None = None
-        """Called in backward with the gradient of what ``distribute`` gave, on every rank."""
+        """Called on every rank in backward, with the gradient of the result of ``distribute``."""
         self._replica_accesses: AccessCounts | None = None
-        # In a tuple: its parameters are those of ``PREFIX``, under TorchRec's keys.
+        # In a tuple, so that torch does not register its parameters a second time beside
+        # ``PREFIX``.
         self._replicas: tuple[Any, ...] = tuple([build(self.replicated)] if self.replicated else [])
         replicas = getattr(self._replicas[0], self.PREFIX) if self.replicated else TableDict({})
         fill_replicas(self.replicated, weights, seed, into=replicas)
         setattr(self, self.PREFIX, self._trained(replicas))
 
     def embedding_names(self) -> list[str]:
-        """The outputs' keys: the feature, or ``feature@table`` where several tables share it."""
+        """Keys of the outputs: the feature, or ``feature@table`` if several tables share it."""
         return list(self._names)
 
     def local_shards(self) -> list[LocalShard]:
-        """What lies on this rank, of tables that are not data_parallel. Weights behind a cache may
-        be read and written until the next lookup."""
+        """This rank's shards of tables that are not data_parallel. Cached weights may be read and
+        written until the next lookup."""
         self.tables.flush()
         return list(self.tables.shards)
 
     def set_learning_rate(self, learning_rate: float) -> None:
-        """Use another step size in all tables of fused kernels from the next backward on."""
         self.tables.set_learning_rate(learning_rate)
 
     def distribute(self, vectors: Tensor, exchange: VectorExchange, *batch: Any) -> Tensor:
-        """``distribute`` of vector_exchange, with ``on_gradient``."""
+        """Call ``vector_exchange.distribute`` and register ``on_gradient``."""
         output = distribute(vectors, exchange, *batch)
         if self.on_gradient is not None and output.requires_grad:
             output.register_hook(self.on_gradient)  # type: ignore[no-untyped-call]
         return output
 
     def incoming(self, features: KeyedJaggedTensor) -> Incoming:
-        """What this rank looks up, after an exchange if none was done for ``features``. Raises
-        InputError if the batch of some rank cannot be looked up: the same message on every rank."""
+        """Ids for this rank to look up. Exchanges ``features`` unless their exchange was started
+        before. Raises InputError if some rank's batch is bad: the same message on every rank."""
         started, self.started = self.started, None
         if started is not None and started[0] is features:
-            found = started[1]
+            incoming = started[1]
         else:
-            (found,) = InputDist(self._env, [(self.receiver, features)]).finish()
-        # The features are checked by now.
+            (incoming,) = InputDist(self._env, [(self.receiver, features)]).finish()
+        # The exchange has checked the features.
         if self._replica_accesses is not None and torch.is_grad_enabled():
             self._replica_accesses.add_features(features, self.replicated)
-        return found
+        return incoming
 
     def count_accesses(self) -> None:
-        """From now on count the lookups of each row in training."""
         self.tables.count_accesses()
         lookups = [at for at, table in enumerate(self.replicated) for _ in table.feature_names]
         rows = [table.num_embeddings for table in self.replicated]
         self._replica_accesses = AccessCounts(rows, lookups, self._env.device) if rows else None
 
     def replica_accesses(self) -> dict[str, Tensor]:
-        """data_parallel table -> int64 ``(rows,)``: lookups by this rank. Empty: not counted."""
+        """data_parallel table -> int64 ``(rows,)``: lookups by this rank. Empty if they are not
+        counted."""
         if self._replica_accesses is None:
             return {}
         names = [table.name for table in self.replicated]
@@ -140,26 +138,27 @@ class ShardedCollection(nn.Module):
 
     @property
     def fused_optimizer(self) -> FusedKeyedOptimizer:
-        """The optimizers of this rank's shards; see ``DistributedModelParallel``. A table's further
-        shards on this rank are ``weight.1`` and so on."""
+        """Optimizer of this rank's shards; see ``DistributedModelParallel``. Further shards of one
+        table are named ``weight.1`` and so on."""
         params, state = dict[str, Tensor](), dict[Tensor, dict[str, Tensor]]()
         for local in self.tables.shards:
             if local.parameter is not None:
                 continue
             table = local.shard.table
             name = f"{self.PREFIX}.{table}.weight"
-            further = sum(each.split(".weight")[0] == f"{self.PREFIX}.{table}" for each in params)
+            further = sum(other.split(".weight")[0] == f"{self.PREFIX}.{table}" for other in params)
             params[f"{name}.{further}" if further else name] = local.weight
             if local.state:
-                state[local.weight] = {f"{table}.{key}": each for key, each in local.state.items()}
+                state[local.weight] = {
+                    f"{table}.{key}": tensor for key, tensor in local.state.items()
+                }
         groups = self.tables.param_groups
         apply = self.tables.apply_learning_rates
         return FusedKeyedOptimizer(params, state, groups, apply, self._fused_state)
 
     def _trained(self, replicas: TableDict) -> TableDict:
-        """What the caller's optimizer trains, by table: the data_parallel ones, and of the dense
-        kernel this rank's shards: ``weight``, and ``weight_1`` and so on of further shards of a
-        table."""
+        """Parameters of the caller's optimizer, by table: data_parallel tables, and this rank's
+        shards of the dense kernel. Further shards of one table are named ``weight_1`` and so on."""
         tables = {name: replicas[name] for name in replicas}
         for local in self.tables.shards:
             if local.parameter is None:
@@ -172,7 +171,7 @@ class ShardedCollection(nn.Module):
         return TableDict(tables)
 
     def held_tables(self, path: str = "") -> list[HeldTable]:
-        """The tables that are not data_parallel, under the keys of a collection at ``path``."""
+        """Tables that are not data_parallel, with the keys of a collection at ``path``."""
         local = defaultdict[str, list[LocalShard]](list)
         for local_shard in self.local_shards():
             local[local_shard.shard.table].append(local_shard)
@@ -191,7 +190,7 @@ class ShardedCollection(nn.Module):
         ]
 
     def _fused_state(self) -> dict[str, dict[str, Tensor]]:
-        """By name of the weight: ``<table>.momentum1`` and so on, as TorchRec's."""
+        """Weight's key -> state by TorchRec's names, such as ``<table>.momentum1``."""
         states = dict[str, dict[str, Tensor]]()
         for table in self.held_tables():
             if state := table.state():
@@ -209,7 +208,9 @@ class ShardedCollection(nn.Module):
             elif fault := table.load_weight(state_dict.pop(table.weight_key)):
                 faults.append(f"{table.weight_key}: {fault}.")
             for key, parameter in self._dense(table).items():
-                state_dict[key] = parameter  # It is loaded: no module beneath misses it.
+                state_dict[key] = (
+                    parameter  # Loaded above; submodules must not report it as missing.
+                )
         super()._load_from_state_dict(state_dict, prefix, metadata, strict, *lists)
 
     @staticmethod
@@ -225,7 +226,7 @@ class ShardedCollection(nn.Module):
 def _name_shards(
     collection: ShardedCollection, state_dict: dict[str, Tensor], prefix: str, _: Any
 ) -> None:
-    """Have a state dict hold sharded tables as TorchRec's does."""
+    """Replace local shards in a state dict by sharded tables, as in TorchRec."""
     for table in collection.held_tables(prefix.removesuffix(".")):
         for key in collection._dense(table):
             del state_dict[key]
@@ -235,7 +236,6 @@ def _name_shards(
 def split_replicated(
     tables: Sequence[AnyConfig], plan: Mapping[str, ParameterSharding]
 ) -> tuple[list[AnyConfig], list[AnyConfig]]:
-    """The tables that are sharded, and those that every rank holds (data_parallel)."""
     kind = ShardingType.DATA_PARALLEL.value
     sharded = [table for table in tables if plan[table.name].sharding_type != kind]
     return sharded, [table for table in tables if plan[table.name].sharding_type == kind]
@@ -244,7 +244,6 @@ def split_replicated(
 def fill_replicas(
     tables: Sequence[EmbeddingConfig], weights: TableDict, seed: int, *, into: TableDict
 ) -> None:
-    """Initialize whole tables; see ``fill_shard``."""
     for table in tables:
         weight = weights[table.name].weight
         fill_shard(table, whole_shard(table), weight, seed, into=into[table.name].weight)

@@ -1,5 +1,3 @@
-"""``default_plan``: the planner's plan of a model that was given none."""
-
 from collections.abc import Sequence
 
 from torch import nn
@@ -12,15 +10,12 @@ from embershard.sharding.types import ShardingPlan
 def default_plan(
     module: nn.Module, sharders: Sequence[Sharder], env: ShardingEnv, *, count_accesses: bool
 ) -> ShardingPlan:
-    """The plan of ``EmbeddingShardingPlanner`` with its defaults. Rank 0 plans and prints the
-    report; every rank calls this.
-
-    Raises:
-        InputError: the planner refuses: the same message on every rank.
-    """
+    """The plan that ``EmbeddingShardingPlanner`` makes by default. Rank 0 plans and prints the
+    report; every rank calls this. Raises InputError, the same on every rank, if the planner
+    refuses."""
 
     def plan_here() -> str:
-        # The planner is built on this component: it is imported when it is used.
+        # Imported late, since the planner imports this package.
         from embershard.planner import EmbeddingShardingPlanner, Topology
 
         local_size = env.local_size or local_world_size(env.world_size)

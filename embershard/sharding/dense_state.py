@@ -1,6 +1,6 @@
-"""State of the caller's optimizer, as torch keeps it: of whole parameters, and of shards of the
-dense kernel in the coordinates of the table, under the same keys, so that each loads as the other.
-"""
+"""Saves and loads state of the caller's optimizer, which trains whole parameters and shards of the
+dense kernel. State of shards is saved in the coordinates of the table under the same keys, so that
+either kind can be loaded as the other."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from embershard.sharding.tables import LocalShard
 
 Trainer: TypeAlias = tuple[torch.optim.Optimizer, dict[str, Any]]
 CLASS = "__class"
-"""In keys, before the class of an optimizer."""
+"""Part of a key before the class of an optimizer."""
 NOT_SAVED = ("LBFGS", "SparseAdam")
-"""Optimizers of torch with state that is no tensor: no checkpoint has any."""
+"""Torch optimizers whose state is not tensors, which a checkpoint cannot hold."""
 
 
 def optimizer_fault(
     model: nn.Module, tables: Sequence[HeldTable], optimizer: torch.optim.Optimizer
 ) -> str:
-    """What is wrong with an optimizer of a model: it trains nothing of it, or keeps state that no
-    checkpoint holds. Empty: nothing."""
-    own = {id(each) for each in inner_module(model).parameters()}
+    """Reason to refuse an optimizer: it trains nothing of the model, or a checkpoint cannot hold
+    its state. Empty if there is none."""
+    own = {id(parameter) for parameter in inner_module(model).parameters()}
     own |= {id(local.weight) for table in tables for local in table.local}
-    trained = [id(each) for group in optimizer.param_groups for each in group["params"]]
+    trained = [id(parameter) for group in optimizer.param_groups for parameter in group["params"]]
     if trained and own.isdisjoint(trained):
         return f"optimizer: expected parameters of the model, got {len(trained)} others"
     kept: list[tuple[str, nn.Parameter, bool]] = [
-        (name, each, False) for name, each in whole_parameters(model)
+        (name, parameter, False) for name, parameter in whole_parameters(model)
     ]
     kept += [
         (table.weight_key, local.parameter, tuple(local.weight.shape) != tuple(table.size))
@@ -58,14 +58,14 @@ def optimizer_fault(
                 return f"{where}: expected a tensor, got {type(value).__name__}"
             if is_part and value is not None and value.dim() and value.shape != parameter.shape:
                 return (
-                    f"{where}: expected a number, or one a value of the shard "
+                    f"{where}: expected a number, or one for each value of the shard "
                     f"{tuple(parameter.shape)}, got shape {tuple(value.shape)}"
                 )
     return ""
 
 
 def shard_state(table: HeldTable, optimizer: torch.optim.Optimizer | None) -> dict[str, Tensor]:
-    """What is saved of the shards here. Empty: they are fused, or the optimizer does not train
+    """State to save for this rank's shards. Empty if they are fused, or another optimizer trains
     them."""
     dense = [(local, local.parameter) for local in table.local if local.parameter is not None]
     if optimizer is None or not dense:
@@ -77,7 +77,7 @@ def shard_state(table: HeldTable, optimizer: torch.optim.Optimizer | None) -> di
         if not isinstance(value, Tensor):
             continue
         if value.shape != dense[0][0].weight.shape:
-            tensors[key] = value  # The same for all shards.
+            tensors[key] = value  # Equal for all shards.
         elif all(name in state for _, state in states):
             values = {local.shard: state[name] for local, state in states}
             tensors[key] = table.of_values(values, value.dtype)
@@ -88,7 +88,6 @@ def shard_state(table: HeldTable, optimizer: torch.optim.Optimizer | None) -> di
 
 
 def whole_state(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> dict[str, Tensor]:
-    """What is saved of parameters that every process holds whole."""
     if optimizer is None:
         return {}
     tensors = dict[str, Tensor]()
@@ -104,39 +103,37 @@ def whole_state(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> di
 
 
 def warmup_progress(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, Tensor]]:
-    """Of every ``WarmupOptimizer`` in an optimizer, under its ``param_name``; where several have
-    one, behind the prefixes of the ``CombinedOptimizer`` around them."""
-    found = list(_warmups(optimizer, ""))
-    uses = Counter(name for _, name, _ in found)
-    for prefix, name, progress in found:
+    """Progress of every ``WarmupOptimizer`` in an optimizer, keyed by ``param_name``. If several
+    have the same name, it follows the prefixes of the ``CombinedOptimizer`` around them."""
+    warmups = list(_warmups(optimizer, ""))
+    uses = Counter(name for _, name, _ in warmups)
+    for prefix, name, progress in warmups:
         key = name if uses[name] == 1 else prefix + name
         yield f"{STATE}{key}.warmup", progress
 
 
 def _warmups(optimizer: torch.optim.Optimizer, prefix: str) -> Iterator[tuple[str, str, Tensor]]:
-    """Of each: prefixes, ``param_name``, progress."""
     if isinstance(optimizer, WarmupOptimizer):
         yield prefix, *optimizer.progress
     if isinstance(optimizer, OptimizerWrapper):
         yield from _warmups(optimizer.optimizer, prefix)
     elif isinstance(optimizer, CombinedOptimizer):
-        for part, each in optimizer.optimizers:
-            yield from _warmups(each, f"{prefix}{part}." if part else prefix)
+        for part, inner in optimizer.optimizers:
+            yield from _warmups(inner, f"{prefix}{part}." if part else prefix)
 
 
 def trainers(optimizer: torch.optim.Optimizer) -> dict[int, Trainer]:
-    """Of each parameter, by id: the innermost optimizer, which keeps its state, and its group."""
+    """Parameter's id -> the innermost optimizer, which keeps its state, and its group."""
     if isinstance(optimizer, OptimizerWrapper | KeyedOptimizerWrapper):
         return trainers(optimizer.optimizer)
     if isinstance(optimizer, CombinedOptimizer):
-        parts = (trainers(each) for _, each in optimizer.optimizers)
-        return {key: found for part in parts for key, found in part.items()}
+        parts = (trainers(inner) for _, inner in optimizer.optimizers)
+        return {key: trainer for part in parts for key, trainer in part.items()}
     groups = optimizer.param_groups
-    return {id(each): (optimizer, group) for group in groups for each in group["params"]}
+    return {id(parameter): (optimizer, group) for group in groups for parameter in group["params"]}
 
 
 def whole_parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    """Those that every process holds whole, by name."""
     whole = dict(whole_tensors(model))
     for name, parameter in inner_module(model).named_parameters():
         if name in whole:
@@ -144,41 +141,39 @@ def whole_parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
 
 
 def shard_block(table: HeldTable, local: LocalShard, key: str, value: Tensor) -> Block:
-    """State of a shard, as it lies in the folder: of its values, or the same for all shards."""
+    """Block of a shard's state: in the table's coordinates, or whole if all shards share it."""
     if value.shape != local.weight.shape:
         return Block.whole(key, value)
     return table.block(key, local.shard, value)
 
 
 def class_entry(name: str, kind: str) -> dict[str, Tensor]:
-    """The class of an optimizer, in the key, because checkpoints hold only tensors."""
+    """An entry whose key has the class of an optimizer, because checkpoints hold only tensors."""
     return {f"{STATE}{name}.{CLASS}.{kind}": torch.ones((), dtype=torch.uint8)}
 
 
 class SavedState:
-    """Optimizer state in a folder."""
-
     def __init__(self, saved: Mapping[str, SavedTensor | None]) -> None:
         self._fields = defaultdict[str, dict[str, SavedTensor]](dict)
-        for key, each in saved.items():
-            if each is not None and key.startswith(STATE):
+        for key, tensor in saved.items():
+            if tensor is not None and key.startswith(STATE):
                 parameter, _, field = key.removeprefix(STATE).rpartition(".")
-                self._fields[parameter][field] = each
+                self._fields[parameter][field] = tensor
 
     def of(self, parameter: str) -> Mapping[str, SavedTensor]:
-        """By name: what the caller's optimizer keeps of a parameter, or a kernel of a table, which
-        is ``<weight>.<table>``."""
+        """Field -> saved state, for a parameter of the caller's optimizer, or for
+        ``<weight>.<table>`` of a fused table."""
         return self._fields.get(parameter, {})
 
     def kind(self, parameter: str) -> str | None:
-        """The class of the caller's optimizer. None: it is not known, as of TorchRec's."""
+        """Class of the caller's optimizer, or None if it was not saved, as in TorchRec."""
         return next(iter(self.of(f"{parameter}.{CLASS}")), None)
 
 
 class DenseReads:
     """Reads state of an optimizer of parameters that do not train in backward.
 
-    ``unfit`` is called with what is wrong with the state of a parameter, which is not read then.
+    If a parameter's state does not fit, it is not read, and ``unfit`` is called with the reason.
     """
 
     def __init__(
@@ -189,45 +184,45 @@ class DenseReads:
         self._unmade = list[tuple[torch.optim.Optimizer, nn.Parameter]]()
 
     def of_shard(self, table: HeldTable, local: LocalShard) -> Iterator[Block]:
-        """What is read for a shard of the dense kernel."""
+        """Blocks to read for a shard of the dense kernel."""
         assert local.parameter is not None
         shape = tuple(local.weight.shape)
         sizes = {
-            field: shape if each.size == table.size else each.size
-            for field, each in self._state.of(table.weight_key).items()
+            field: shape if tensor.size == table.size else tensor.size
+            for field, tensor in self._state.of(table.weight_key).items()
         }
         for key, value in self._values(table.weight_key, local.parameter, sizes):
             yield shard_block(table, local, key, value)
 
     def of_whole(self, model: nn.Module) -> Iterator[Block]:
-        """What is read for parameters that every process holds whole."""
+        """Blocks to read for parameters that every process holds whole."""
         for name, parameter in whole_parameters(model):
-            sizes = {field: each.size for field, each in self._state.of(name).items()}
+            sizes = {field: tensor.size for field, tensor in self._state.of(name).items()}
             for key, value in self._values(name, parameter, sizes):
                 yield Block.whole(key, value)
 
     def finish(self) -> None:
-        """Delete state that the optimizer had not made when it was saved."""
+        """Delete state that the saved optimizer had not made yet."""
         for optimizer, parameter in self._unmade:
             optimizer.state.pop(parameter, None)
 
     def _values(
         self, name: str, parameter: nn.Parameter, sizes: Mapping[str, tuple[int, ...]]
     ) -> Iterator[tuple[str, Tensor]]:
-        """Key in the folder and tensor in the optimizer of all state of a parameter."""
+        """Key in the folder and tensor in the optimizer, for all state of a parameter."""
         trainer = self._trainers.get(id(parameter))
         if trainer is None:
             return
         optimizer, group = trainer
-        if problem := self._problem(name, parameter, trainer, sizes):
-            self._unfit(f"optimizer state of {name!r}: {problem}")
+        if fault := self._fault(name, parameter, trainer, sizes):
+            self._unfit(f"optimizer state of {name!r}: {fault}")
             return
         if not sizes and self._state.kind(name) is not None:
             self._unmade.append((optimizer, parameter))
             return
         for field, size in sizes.items():
             state = optimizer.state[parameter]
-            if field not in state:  # Adam makes its state in the first step, step counts on CPU.
+            if field not in state:  # Adam makes state in its first step, and step counts on CPU.
                 is_count = not size and parameter.dim() > 0
                 on_device = group.get("capturable") or group.get("fused")
                 state[field] = torch.zeros(
@@ -237,50 +232,55 @@ class DenseReads:
                 )
             yield f"{STATE}{name}.{field}", state[field]
 
-    def _problem(
+    def _fault(
         self,
         name: str,
         parameter: nn.Parameter,
         trainer: Trainer,
         sizes: Mapping[str, tuple[int, ...]],
     ) -> str:
-        """Why what is saved is not the state of the optimizer. Empty: it is."""
+        """Reason why the saved state does not fit the optimizer. Empty if it fits."""
         kind, saved_kind = type(trainer[0]).__name__, self._state.kind(name)
-        expected = _expected(*trainer, parameter)
+        expected = _expected_shapes(*trainer, parameter)
         in_backward = self._state.of(f"{name}.{name.rpartition('.')[0].rpartition('.')[2]}")
         if sizes:
             fits = expected is None or expected.keys() == sizes.keys()
-        else:  # Not made yet, or there is none; other optimizers than embershard's say neither.
+        else:  # Not made yet, or not saved. Folders of other programs do not say which.
             fits = saved_kind is not None or not (expected and parameter.requires_grad)
             fits = fits and not in_backward
         if saved_kind not in (None, kind) or not fits:
-            own = "" if expected is None else _listed(expected)
-            got = f"that of {saved_kind or 'another'}{_listed(sizes)}"
+            own = "" if expected is None else _names_text(expected)
+            got = f"the state of {saved_kind or 'another optimizer'}{_names_text(sizes)}"
             if not sizes and saved_kind is None:
-                got = f"that of a kernel{_listed(in_backward)}" if in_backward else "none"
-            return f"expected that of {kind}{own}, got {got}"
+                got = (
+                    f"the state of a fused table{_names_text(in_backward)}"
+                    if in_backward
+                    else "none"
+                )
+            return f"expected the state of {kind}{own}, got {got}"
         for field, own_size in (expected or {}).items():
             if sizes and sizes[field] != own_size:
                 return f"{field} of {kind}: expected shape {own_size}, got {sizes[field]}"
         return ""
 
 
-def _listed(names: Iterable[str]) -> str:
+def _names_text(names: Iterable[str]) -> str:
     return f" ({', '.join(sorted(names)) or 'none'})"
 
 
-def _expected(
+def _expected_shapes(
     optimizer: torch.optim.Optimizer, group: Mapping[str, object], parameter: nn.Parameter
 ) -> dict[str, tuple[int, ...]] | None:
-    """Shapes of the tensors that an optimizer keeps of a parameter. None: they are not known."""
-    if found := _shapes(optimizer.state.get(parameter, {})):
-        return found
+    """Shapes of the tensors that an optimizer keeps for a parameter, or None if they are
+    unknown."""
+    if shapes := _shapes(optimizer.state.get(parameter, {})):
+        return shapes
     kind = type(optimizer)
     if kind is not RowWiseAdagrad and not kind.__module__.startswith("torch.optim."):
         return None
     if kind.__name__ in NOT_SAVED:
         return {}
-    # Most make their state in the first step: a copy does one of a parameter of 2 x 2 x ...
+    # Most optimizers make state in the first step, so a copy steps a parameter of 2 x 2 x ...
     like = nn.Parameter(
         torch.zeros((2,) * parameter.dim(), dtype=parameter.dtype, device=parameter.device)
     )
@@ -297,4 +297,6 @@ def _expected(
 
 
 def _shapes(state: Mapping[str, object]) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(each.shape) for name, each in state.items() if isinstance(each, Tensor)}
+    return {
+        name: tuple(tensor.shape) for name, tensor in state.items() if isinstance(tensor, Tensor)
+    }

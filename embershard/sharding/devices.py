@@ -1,4 +1,4 @@
-"""The device of sharded training: which one, and the stream of its inputs."""
+"""Checks the device of sharded training, and runs its inputs in a stream."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from embershard.kernels import device_of
 
 
 def checked_device(device: torch.device | str, ranks: int) -> torch.device:
-    """The device with its index; cpu has none. Warns of cuda with several ranks. Raises InputError
+    """The device with its index; cpu has none. Warns if several ranks use cuda. Raises InputError
     if it is neither cpu nor the current CUDA device."""
     where = "DistributedModelParallel"
     try:
-        found = device_of(device)
+        parsed = device_of(device)
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
-    if found.type == "cpu":
+    if parsed.type == "cpu":
         return torch.device("cpu")
     current = torch.cuda.current_device()
-    if found.index not in (None, current):
+    if parsed.index not in (None, current):
         raise InputError(
-            f"{where}: device: expected cuda:{current}, the current device, got {found}; call "
+            f"{where}: device: expected cuda:{current}, the current device, got {parsed}; call "
             "torch.cuda.set_device first"
         )
     if ranks > 1:
         warn(
             "sharded training over several GPUs is experimental: embershard has run on one only",
-            stacklevel=5,  # The caller of DistributedModelParallel, which calls this in agree().
+            stacklevel=5,  # The caller of DistributedModelParallel, which calls agree().
         )
     return torch.device("cuda", current)
 
 
 class InputStream:
-    """Where a pipeline copies and exchanges its inputs: on CUDA a stream beside that of the
-    model."""
+    """Copies and exchanges a pipeline's inputs. On CUDA it uses a stream of its own, beside the
+    model's."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -52,8 +52,8 @@ class InputStream:
 
     @contextmanager
     def entered(self, *, after_model: bool) -> Iterator[None]:
-        """A block whose work on the device runs in the stream. ``after_model``: it waits for what
-        the model's stream has been given."""
+        """Run the block's device work in the stream. ``after_model`` makes it wait for the work
+        that was submitted to the model's stream before."""
         if self._stream is None:
             yield
             return
@@ -63,27 +63,27 @@ class InputStream:
             yield
 
     def moved(self, batch: Any) -> Any:
-        """A batch on the device: of tensors and of what has ``to`` and ``record_stream``, in
-        lists, tuples and dictionaries. The rest stays as it is."""
+        """Copy a batch to the device: tensors and objects with ``to`` and ``record_stream``, in
+        lists, tuples and dictionaries. Other members are not copied."""
         if self._stream is None:
             return batch
         return tree_map(self._moved, batch, is_leaf=_is_movable)
 
     def mark(self) -> None:
-        """What the stream has been given so far is what ``leave`` waits for."""
+        """Make ``leave`` wait for all work that was submitted to the stream so far."""
         if self._stream is not None:
             self._is_ready = self._stream.record_event()
 
     def leave(self, batch: Any, tensors: Iterable[Tensor | None]) -> None:
-        """From now on the model's stream uses a batch, and tensors, which were there at the last
+        """Let the model's stream use a batch and ``tensors``, which existed at the last
         ``mark``."""
         if self._is_ready is None:
             return
         model = torch.cuda.current_stream(self._device)
         model.wait_event(self._is_ready)
-        for each in (*tree_leaves(batch, is_leaf=_is_movable), *tensors):
-            if _is_movable(each):
-                each.record_stream(model)
+        for member in (*tree_leaves(batch, is_leaf=_is_movable), *tensors):
+            if _is_movable(member):
+                member.record_stream(model)
 
     def _moved(self, member: Any) -> Any:
         if not _is_movable(member):

@@ -1,5 +1,3 @@
-"""``ShardedEmbeddingCollection``: unpooled lookups in tables that lie on several ranks."""
-
 from collections.abc import Mapping
 
 import torch
@@ -16,10 +14,10 @@ from embershard.sharding.vector_exchange import QCommsConfig
 
 
 class ShardedEmbeddingCollection(ShardedCollection):
-    """As ``EmbeddingCollection``, for the batch of this rank, over the tables of all ranks.
+    """``EmbeddingCollection`` for the batch of this rank, over the tables of all ranks.
 
-    What ``ShardedEmbeddingBagCollection`` says of arguments, ranks, empty batches, gradients and
-    ``data_parallel`` holds here too.
+    Arguments, ranks, empty batches, gradients and ``data_parallel`` work as in
+    ``ShardedEmbeddingBagCollection``.
     """
 
     PREFIX = "embeddings"
@@ -54,7 +52,7 @@ class ShardedEmbeddingCollection(ShardedCollection):
         """Look up; see ``EmbeddingCollection.forward``.
 
         Raises:
-            InputError: the batch of some rank cannot be looked up: the same message on every rank.
+            InputError: the batch of some rank is bad: the same message on every rank.
         """
         incoming = self.incoming(features)
         sharded = list[JaggedTensor]()
@@ -63,21 +61,24 @@ class ShardedEmbeddingCollection(ShardedCollection):
             vectors = self.distribute(gathered, self._exchange, incoming)
             lengths = incoming.outgoing.bag_lengths
             parts = torch.split(vectors, incoming.outgoing.bag_counts)
-            # Those of a variable batch were padded for the exchange.
+            # A variable batch was padded for the exchange.
             strides = dict(zip(features.keys(), features.stride_per_key(), strict=True))
             sharded = [
-                JaggedTensor(part, lengths=each[: strides[lookup.feature]])
-                for part, each, lookup in zip(parts, lengths, self.layout.lookups, strict=True)
+                JaggedTensor(part, lengths=bag_lengths[: strides[lookup.feature]])
+                for part, bag_lengths, lookup in zip(
+                    parts, lengths, self.layout.lookups, strict=True
+                )
             ]
-        replicated = [each for module in self._replicas for each in module(features).values()]
+        replicated = [
+            embedding for module in self._replicas for embedding in module(features).values()
+        ]
         # Both are in the order of tables and features.
-        found = {True: iter(replicated), False: iter(sharded)}
+        embeddings = {True: iter(replicated), False: iter(sharded)}
         owners = [table.name for table in self._configs for _ in table.feature_names]
         return {
-            name: next(found[owner in self._replicated])
+            name: next(embeddings[owner in self._replicated])
             for name, owner in zip(self._names, owners, strict=True)
         }
 
     def embedding_configs(self) -> list[EmbeddingConfig]:
-        """The tables, in order."""
         return list(self._configs)

@@ -1,5 +1,3 @@
-"""Pooled lookups in tables that lie on several ranks, plain and with position weights."""
-
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import accumulate
@@ -32,23 +30,23 @@ from embershard.sharding.vector_exchange import QCommsConfig
 
 
 class ShardedEmbeddingBagCollection(ShardedCollection):
-    """As ``EmbeddingBagCollection``, for the batch of this rank, over the tables of all ranks.
+    """``EmbeddingBagCollection`` for the batch of this rank, over the tables of all ranks.
 
-    Every rank calls it, and ``backward()`` of its output, as often and in the same order; a batch
-    may be empty. Backward trains the shards as one rank would train whole tables with the batches
-    of all: gradients are divided by the number of ranks, as those of the dense part. Tables of
-    ``data_parallel`` are parameters and left to the caller's optimizer.
+    Every rank calls it, and ``backward()`` of its output, equally often and in the same order. A
+    batch may be empty. Backward trains the shards with the batches of all ranks; gradients are
+    divided by the number of ranks, like those of the dense part. The caller's optimizer trains
+    ``data_parallel`` tables.
 
     Args:
-        module: whose tables, initial weights and pooling to take. On device meta the weights are
-            new ones, the same under every plan.
-        plan: of each of its tables.
+        module: collection with tables, initial weights and pooling. If it is on device meta,
+            weights are new, and equal under every plan.
+        plan: sharding of each table.
         env: the ranks.
-        optimizers: of each table that is not data_parallel.
-        seed: of new weights.
-        comms: as what vectors and gradients travel between ranks.
-        processors: make the weights of ids. None: they are the input's.
-        position_weights: those of ``processors``, by feature.
+        optimizers: optimizer of each table that is not data_parallel.
+        seed: seed of new weights.
+        comms: data types of vectors and gradients between ranks.
+        processors: make the weights of ids. None: the input has them.
+        position_weights: weights of ``processors``, by feature.
     """
 
     PREFIX = "embedding_bags"
@@ -77,13 +75,13 @@ class ShardedEmbeddingBagCollection(ShardedCollection):
             seed=seed,
             pooled=True,
             is_weighted=is_weighted,
-            max_lengths={name: len(each) for name, each in position_weights.items()}
+            max_lengths={name: len(weights) for name, weights in position_weights.items()}
             if position_weights
             else None,
         )
         self._configs, self._is_weighted = configs, is_weighted
         self._dims = [table.embedding_dim for table in configs for _ in table.feature_names]
-        # In a tuple: the parameters are those of the module that holds this one.
+        # In a tuple, since the parameters belong to the module around this one.
         self._processors = tuple([processors] if processors else [])
         self._positions = (
             _PositionWeights(position_weights, self.layout, env) if position_weights else None
@@ -95,7 +93,7 @@ class ShardedEmbeddingBagCollection(ShardedCollection):
         """Look up and pool; see ``EmbeddingBagCollection.forward``.
 
         Raises:
-            InputError: the batch of some rank cannot be looked up: the same message on every rank.
+            InputError: the batch of some rank is bad: the same message on every rank.
         """
         incoming, parts = self.incoming(features), list[Tensor]()
         if self.layout.lookups:
@@ -116,41 +114,40 @@ class ShardedEmbeddingBagCollection(ShardedCollection):
             for processor in self._processors:
                 padded = processor(padded)
             parts.append(self._replicas[0](padded).values())
-            # Side by side are the sharded lookups, then the replicated ones; each to its place.
-            replicated = {each.name for each in self._replicas[0].embedding_bag_configs()}
+            # Sharded lookups are before the replicated ones here. Put each in its place.
+            replicated = {config.name for config in self._replicas[0].embedding_bag_configs()}
             order = sorted(range(len(owners)), key=lambda at: owners[at].name in replicated)
             vectors = torch.split(torch.cat(parts, dim=1), [self._dims[at] for at in order], dim=1)
             placed = sorted(zip(order, vectors, strict=True), key=lambda item: item[0])
-            parts = [torch.cat([each for _, each in placed], dim=1)]
+            parts = [torch.cat([vector for _, vector in placed], dim=1)]
         names = [feature for table in self._configs for feature in table.feature_names]
         values = expand_pooled(parts[0], features, names, self._dims)
         return KeyedTensor(self._names, self._dims, values)
 
     def stay_on_host(self) -> TowerVectorDist:
-        """From now on return the vectors of this host's tables, for the batches that this rank
-        relays to. Every table lies on one host."""
+        """Return the vectors of this host's tables from now on, for the batches that this rank
+        relays to. Every table must be on one host."""
         self._exchange = exchange = TowerVectorDist(self.layout, self._env, self.comms)
         self.receiver.sorter.expand = expand_variable_batch
         return exchange
 
     def embedding_bag_configs(self) -> list[EmbeddingBagConfig]:
-        """The tables, in order."""
         return list(self._configs)
 
     def is_weighted(self) -> bool:
-        """Whether rows are multiplied by the features' weights."""
+        """True if rows are multiplied by the weights of ids."""
         return self._is_weighted
 
 
 class ShardedFeatureProcessedEmbeddingBagCollection(nn.Module):
-    """As ``FeatureProcessedEmbeddingBagCollection``, over the tables of all ranks.
+    """``FeatureProcessedEmbeddingBagCollection`` over the tables of all ranks.
 
-    Position weights are parameters, replicated; the caller's optimizer trains them. Every rank gets
-    the gradient of the whole batch, once. The processors of ``module`` are taken over; for other
+    Position weights are replicated parameters of the caller's optimizer. Every rank gets their
+    gradient for the whole batch. The processors of ``module`` are reused, not copied. For other
     arguments see ``ShardedEmbeddingBagCollection``.
 
     Raises:
-        InputError: processors that make weights of other things than positions.
+        InputError: processors whose weights do not depend on positions only.
     """
 
     def __init__(
@@ -181,25 +178,24 @@ class ShardedFeatureProcessedEmbeddingBagCollection(nn.Module):
         """See ``ShardedEmbeddingBagCollection.forward``.
 
         Raises:
-            InputError: the batch of some rank cannot be looked up, a bag has more ids than there
-                are position weights, say: the same message on every rank.
+            InputError: the batch of some rank is bad, such as a bag with more ids than position
+                weights: the same message on every rank.
         """
         pooled: KeyedTensor = self._embedding_bag_collection(features)
         return pooled
 
     def embedding_bag_configs(self) -> list[EmbeddingBagConfig]:
-        """The tables, in order."""
         return self._embedding_bag_collection.embedding_bag_configs()
 
 
 class _PositionWeights:
-    """Weights of one collection, by feature, the same on every rank. Positions travel with the ids
-    and become weights where the rows lie: a batch that was sent ahead is looked up with the weights
-    of its own step."""
+    """Position weights of one collection, replicated on every rank. Ids travel with their
+    positions, which become weights on the rank of the rows. A batch that was sent ahead therefore
+    uses the weights of its own step."""
 
     def __init__(self, weights: Mapping[str, Tensor], layout: Layout, env: ShardingEnv) -> None:
         self._weights, self._world_size = list(weights.values()), env.world_size
-        firsts = accumulate((len(each) for each in self._weights), initial=0)
+        firsts = accumulate((len(weight) for weight in self._weights), initial=0)
         first_of = dict(zip(weights, firsts, strict=False))
         received = layout.streams[env.rank]
         lookups = [layout.buckets[received[p.stream]].lookup for p in layout.parts[env.rank]]
@@ -207,11 +203,10 @@ class _PositionWeights:
         self._firsts = torch.tensor(firsts_of_parts, dtype=torch.int64, device=env.device)
 
     def weights(self, incoming: Incoming) -> Tensor:
-        """float32 ``(total,)``: of each id, by its position.
+        """Weight of each id by its position: float32 ``(total,)``.
 
-        Each rank gets the part of the gradient that its shards give. The average over ranks, which
-        all replicated parameters get, is therefore their sum divided by the number of ranks, and
-        is multiplied by it here.
+        Each rank gets the part of the gradient that its shards contribute. Replicated parameters
+        are averaged over ranks, so the gradient is multiplied by the number of ranks here.
         """
         assert incoming.weights is not None
         every = torch.cat(self._weights)

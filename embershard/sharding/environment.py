@@ -1,5 +1,3 @@
-"""``ShardingEnv``: the ranks that train together, and their process groups."""
-
 from __future__ import annotations
 
 import hashlib
@@ -21,55 +19,56 @@ Built = TypeVar("Built")
 TIMEOUT = timedelta(minutes=5)
 CPU = torch.device("cpu")
 LINE_CHARACTERS = 300
-"""Of a difference between ranks, in a message."""
+"""Most characters of a difference between ranks in a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardingEnv:
-    """The ranks that train together.
+    """The ranks that train together, and their process groups.
 
-    gloo matches collectives by their order, so each direction has a group of its own.
+    gloo matches collectives by their order, so each direction has its own group.
     """
 
     world_size: int
     rank: int
     process_group: Any
-    """Of dense gradients and of construction."""
+    """Group for dense gradients and construction."""
 
     input_group: Any
-    """Of ids on their way to tables."""
+    """Group that sends ids to the ranks of their tables."""
 
     output_group: Any
-    """Of vectors on their way back, and of their gradients."""
+    """Group that returns vectors, and sends their gradients."""
 
     checkpoint_group: Any = None
-    """Of ``AsyncStateWriter``, in gloo: what its thread sends must not meet the rest."""
+    """Gloo group of ``AsyncStateWriter``, whose thread must not share a group."""
 
     local_size: int | None = None
-    """Ranks of a host, if hosts add up partial sums before they send them. None: they do not."""
+    """Ranks of a host, if hosts sum partial results before sending them. None: they do not."""
 
     cross_group: Any = None
-    """The ranks with the same place in their hosts, host after host; with ``local_size``."""
+    """With ``local_size``: the ranks that have this rank's place on their hosts, host after
+    host."""
 
     host_group: Any = None
-    """The ranks of this rank's host; with ``local_size``."""
+    """With ``local_size``: the ranks of this rank's host."""
 
     device: torch.device = CPU
-    """Of this rank's shards and batches."""
+    """Device of this rank's shards and batches."""
 
     @staticmethod
     def from_process_group(
         pg: Any, *, timeout: timedelta = TIMEOUT, local_size: int | None = None
     ) -> ShardingEnv:
-        """The ranks of a group of torch.distributed. Every rank of ``pg`` calls it; ranks outside
-        may call it with a group of their own at the same time.
+        """Make an environment from a group of torch.distributed. Every rank of ``pg`` calls it.
+        Other ranks may call it with another group at the same time.
 
         Args:
-            pg: the group.
-            timeout: after which a collective that some rank has not entered fails.
-            local_size: ranks of a host. None: what torchrun says (``LOCAL_WORLD_SIZE``), if it is
-                the same everywhere and ``pg`` has all ranks. If there are several hosts of several
-                ranks, partial sums are added inside hosts first.
+            pg: process group.
+            timeout: time after which a collective fails that some rank has not entered.
+            local_size: ranks of a host. None: ``LOCAL_WORLD_SIZE`` of torchrun, if it is equal
+                everywhere and ``pg`` has all ranks. With several hosts of several ranks, partial
+                sums are added inside hosts first.
 
         Raises:
             InputError: no process group is initialized; or ``local_size`` does not divide the
@@ -89,7 +88,7 @@ class ShardingEnv:
         world_size = dist.get_world_size(pg)
         (local_size,) = agree(
             pg,
-            lambda: (_checked(local_size, world_size),),
+            lambda: (_check_local_size(local_size, world_size),),
             lambda checked: [f"local_size {checked[0]}"],
             what="ShardingEnv",
         )
@@ -111,7 +110,7 @@ class ShardingEnv:
         )
 
 
-def _checked(local_size: int | None, world_size: int) -> int | None:
+def _check_local_size(local_size: int | None, world_size: int) -> int | None:
     if local_size is not None and (local_size < 1 or world_size % local_size):
         raise InputError(
             f"local_size: expected a divisor of the world size {world_size}, got {local_size}"
@@ -120,58 +119,57 @@ def _checked(local_size: int | None, world_size: int) -> int | None:
 
 
 def local_world_size(default: int) -> int:
-    """Ranks of this host, as torchrun says (``LOCAL_WORLD_SIZE``); ``default`` where it is not set.
+    """Ranks of this host: ``LOCAL_WORLD_SIZE`` of torchrun, or ``default`` if it is not set.
 
     Raises:
-        InputError: it is no number of 1 or more.
+        InputError: it is not a number of at least 1.
     """
-    said = os.environ.get("LOCAL_WORLD_SIZE")
-    if said is None:
+    value = os.environ.get("LOCAL_WORLD_SIZE")
+    if value is None:
         return default
-    if not said.isdecimal() or int(said) < 1:
-        raise InputError(f"LOCAL_WORLD_SIZE: expected a number of ranks, from 1, got {said!r}")
-    return int(said)
+    if not value.isdecimal() or int(value) < 1:
+        raise InputError(f"LOCAL_WORLD_SIZE: expected a number of ranks, from 1, got {value!r}")
+    return int(value)
 
 
 def _local_size(pg: Any) -> int:
-    """Ranks of each host of torchrun; all of ``pg`` if hosts differ."""
+    """Ranks of each host by torchrun; all ranks of ``pg`` if hosts differ."""
     world_size = dist.get_world_size(pg)
     if _is_part(pg):
         return world_size
-    said = os.environ.get("LOCAL_WORLD_SIZE", "")
-    everyone = [said] * world_size
+    value = os.environ.get("LOCAL_WORLD_SIZE", "")
+    values = [value] * world_size
     with collective(pg):
-        dist.all_gather_object(everyone, said, group=pg)
-    own = int(said) if said.isdecimal() else 0
-    return own if set(everyone) == {said} and own and world_size % own == 0 else world_size
+        dist.all_gather_object(values, value, group=pg)
+    own = int(value) if value.isdecimal() else 0
+    return own if set(values) == {value} and own and world_size % own == 0 else world_size
 
 
 def _own_group(pg: Any, parts: Sequence[list[int]], timeout: timedelta) -> Any:
-    """The group of the part with this rank; every rank of ``pg`` takes part in making all of
-    them."""
+    """Make the group of this rank's part. Every rank of ``pg`` helps to make the groups of all
+    parts."""
     own = dist.get_rank()
-    made = [ranks for ranks in parts if own in ranks or not _is_part(pg)]
-    groups = [_new_group(pg, ranks, timeout, dist.get_backend(pg)) for ranks in made]
-    return next(group for ranks, group in zip(made, groups, strict=True) if own in ranks)
+    joint_parts = [ranks for ranks in parts if own in ranks or not _is_part(pg)]
+    groups = [_new_group(pg, ranks, timeout, dist.get_backend(pg)) for ranks in joint_parts]
+    return next(group for ranks, group in zip(joint_parts, groups, strict=True) if own in ranks)
 
 
 def _is_part(pg: Any) -> bool:
-    """Whether some ranks of the job are not in ``pg``: they take no part in making its groups."""
+    """True if ``pg`` lacks some ranks of the job, which then do not help to make its groups."""
     return dist.get_world_size(pg) < dist.get_world_size()
 
 
 def _new_group(pg: Any, ranks: list[int], timeout: timedelta, backend: str) -> Any:
-    """A group of some ranks of ``pg``."""
     return dist.new_group(
         ranks, timeout=timeout, backend=backend, use_local_synchronization=_is_part(pg)
     )
 
 
 def _equalize_group_counts(pg: Any) -> None:
-    """Give every rank of ``pg`` the same number of groups, by groups of one rank.
+    """Give every rank of ``pg`` the same number of groups, by adding groups of one rank.
 
-    torch names a group with local synchronization by that number: ranks with different numbers
-    would wait for each other under different names.
+    With local synchronization, torch derives a group's name from this number. Ranks with different
+    numbers would wait under different names.
     """
     count = _group_count()
     everyone = [count] * dist.get_world_size(pg)
@@ -182,7 +180,8 @@ def _equalize_group_counts(pg: Any) -> None:
 
 
 def _group_count() -> int:
-    """The groups that this rank is in. From torch 2.14 on: also those that it helped to make."""
+    """Number of groups of this rank. From torch 2.14 on, also groups that it only helped to
+    make."""
     world = dist.distributed_c10d._world
     return world.group_count if torch.__version__ >= "2.14" else len(world.pg_names)
 
@@ -195,53 +194,52 @@ def agree(
     error: type[EmbershardError] = InputError,
     what: str = "plan and tables",
 ) -> Built:
-    """Build something on every rank that must be the same on all.
+    """Build something on every rank that must be equal on all.
 
     Args:
-        group: the ranks. None: this process alone, whose exceptions are raised as they are.
+        group: ranks. None: only this process, whose exceptions are raised unchanged.
         build: may raise.
-        describe: lines of what was built; equal if it is the same. By default nothing is compared.
-        what: is built, for the message.
+        describe: lines that are equal if the results are. By default nothing is compared.
+        what: name of the result in the message.
 
     Raises:
         InputError: building failed on some rank, or the lines differ: the same message on every
-            rank, with the rank named. It is an ``error``, of the class that was raised if that
-            is one too.
+            rank, with the rank's number. It is an ``error``, and of the original class if that is
+            an ``error``.
     """
     if group is None:
         return build()
     built: Built | None = None
     failure: Exception | None = None
-    said: tuple[str, EmbershardError | None]
+    outcome: tuple[str, EmbershardError | None]
     try:
         built = build()
         lines = list(describe(built))
-        said = (hashlib.sha256("\n".join(lines).encode()).hexdigest(), None)
+        outcome = (hashlib.sha256("\n".join(lines).encode()).hexdigest(), None)
     except Exception as problem:
-        failure, said = problem, ("", _shared(group, problem, error))
-    everyone: list[tuple[str, EmbershardError | None]] = [said] * dist.get_world_size(group)
+        failure, outcome = problem, ("", _error_of_rank(group, problem, error))
+    outcomes: list[tuple[str, EmbershardError | None]] = [outcome] * dist.get_world_size(group)
     with collective(group):
-        dist.all_gather_object(everyone, said, group=group)
-    for _, refusal in everyone:
+        dist.all_gather_object(outcomes, outcome, group=group)
+    for _, refusal in outcomes:
         if refusal is not None:
             raise refusal from failure
     assert built is not None
-    for rank, (value, _) in enumerate(everyone):
-        if value != everyone[0][0]:
-            raise error(
-                f"rank {rank}: expected the {what} of rank 0: {_differing(group, rank, lines)}"
-            )
+    for rank, (digest, _) in enumerate(outcomes):
+        if digest != outcomes[0][0]:
+            difference = _first_difference(group, rank, lines)
+            raise error(f"rank {rank}: expected the {what} of rank 0: {difference}")
     return built
 
 
-def _shared(group: Any, problem: Exception, error: type[EmbershardError]) -> EmbershardError:
-    """What every rank raises. Its class is the library's, which every rank can unpickle."""
-    own = (each for each in type(problem).__mro__ if each.__module__.startswith("embershard."))
-    kind = next((each for each in own if issubclass(each, error)), error)
+def _error_of_rank(group: Any, problem: Exception, error: type[EmbershardError]) -> EmbershardError:
+    """The error for every rank. Its class is one of embershard's, which every rank can unpickle."""
+    bases = (base for base in type(problem).__mro__ if base.__module__.startswith("embershard."))
+    kind = next((base for base in bases if issubclass(base, error)), error)
     return kind(f"rank {dist.get_rank(group)}: {str(problem) or type(problem).__name__}")
 
 
-def _differing(group: Any, rank: int, lines: list[str]) -> str:
+def _first_difference(group: Any, rank: int, lines: list[str]) -> str:
     """The first line in which a rank differs from rank 0, on every rank."""
     both: list[list[str]] = []
     for source in (0, rank):
@@ -257,15 +255,15 @@ def _differing(group: Any, rank: int, lines: list[str]) -> str:
 def from_rank_0(
     group: Any, build: Callable[[], Built], *, error: type[EmbershardError] = InputError
 ) -> Built:
-    """What rank 0 builds, on every rank.
+    """Build something on rank 0 and send it to every rank.
 
     Args:
-        group: the ranks. None: this process alone, whose exceptions are raised as they are.
-        build: called on rank 0; gives what can be pickled.
+        group: ranks. None: only this process, whose exceptions are raised unchanged.
+        build: called on rank 0. Its result must be picklable.
 
     Raises:
-        InputError: it raised: the same message on every rank. It is an ``error``, of the class
-            that was raised if that is one too.
+        InputError: ``build`` raised: the same message on every rank. It is an ``error``, and of the
+            original class if that is an ``error``.
     """
     if group is None:
         return build()
@@ -275,7 +273,7 @@ def from_rank_0(
         try:
             box[0] = build()
         except Exception as problem:
-            failure, box[1] = problem, _shared(group, problem, error)
+            failure, box[1] = problem, _error_of_rank(group, problem, error)
     with collective(group):
         dist.broadcast_object_list(box, group=group, group_src=0)
     if box[1] is not None:

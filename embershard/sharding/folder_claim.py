@@ -1,4 +1,4 @@
-"""``claimed_folder``: a folder takes one state, of one writer at a time."""
+"""``claimed_folder``: a folder holds one state and has one writer at a time."""
 
 import errno
 import fcntl
@@ -10,15 +10,15 @@ from pathlib import Path
 from embershard.errors import InputError
 
 INDEX = ".metadata"
-"""File of torch.distributed.checkpoint, written last."""
+"""File that torch.distributed.checkpoint writes last."""
 LOCK = ".lock"
 WITHOUT_LOCKS = {errno.EBADF, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
-"""Of file systems that do not lock, as NFS folders: there nothing is locked."""
+"""Errors of file systems without locks, such as some NFS mounts. Nothing is locked there."""
 
 
 def lock(opened: int) -> bool:
-    """flock(2) of a file or folder, until it is closed or the process ends. False: another process
-    has it."""
+    """Lock a file or folder by flock(2), until it is closed or the process ends. Returns False if
+    another process holds the lock."""
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -31,23 +31,19 @@ def lock(opened: int) -> bool:
 
 @contextmanager
 def claimed_folder(folder: Path) -> Iterator[None]:
-    """A block that writes a state into a folder, which is made.
-
-    Raises:
-        InputError: it has a state, or another writer is in its block.
-        OSError: it cannot be made.
-    """
+    """Make a folder and run the block as its only writer. Raises InputError if the folder has a
+    state or another writer."""
     folder.mkdir(parents=True, exist_ok=True)
-    _check_new(folder)  # A finished folder may be read-only.
+    _check_new(folder)  # Before locking, since a finished folder may be read-only.
     file = folder / LOCK
     with file.open("w") as opened:
-        # A writer deletes its file at its end: a lock on a deleted file excludes nobody.
+        # A writer deletes this file when it ends, and a lock on a deleted file excludes nobody.
         if not lock(opened.fileno()) or not _is_at(file, opened.fileno()):
             raise InputError(
                 f"{folder}: expected a new folder, got one that another save writes to"
             )
         try:
-            _check_new(folder)  # Another writer may have ended before this one locked.
+            _check_new(folder)  # Another writer may have ended before the lock.
             yield
         finally:
             file.unlink(missing_ok=True)

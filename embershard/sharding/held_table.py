@@ -1,5 +1,3 @@
-"""``HeldTable``: a table that trains in backward or is sharded, and what state dicts have of it."""
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,75 +18,75 @@ from embershard.sharding.tables import LocalShard
 from embershard.sharding.types import offsets_of, shape_of
 
 STATE = "optimizer.state."
-"""Before the name of a parameter: what an optimizer keeps of it."""
+"""Prefix of optimizer state, before a parameter's name."""
 ACCESSES = "training.accesses."
-"""Before the name of a weight: lookups of each row by all ranks, int64 ``(rows,)``."""
+"""Prefix of access counts, before a weight's name: lookups of each row by all ranks, int64
+``(rows,)``."""
 FIRST_COLUMN: Sequence[Span] = [(0, 1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldTable:
-    """A table that trains in backward or is sharded, and the shards of it that lie here.
+    """A table that trains in backward or is sharded, and its shards on this rank.
 
-    Its tensors are views in the coordinates of the whole table: a ``ShardedTensor``, or a plain one
-    if the table lies whole in this process.
+    Its tensors are views in the coordinates of the whole table: ``ShardedTensor``s, or plain
+    tensors if the whole table is in this process.
     """
 
     name: str
 
     weight_key: str
-    """``<path of the collection>.embedding_bags.<table>.weight``, as TorchRec's."""
+    """``<path of the collection>.embedding_bags.<table>.weight``, as in TorchRec."""
 
     size: tuple[int, int]
     dtype: torch.dtype
     shards: tuple[Shard, ...]
-    """All of them, on any rank."""
+    """Shards on all ranks."""
 
     local: tuple[LocalShard, ...]
 
     optimizer: FusedOptimizer | None
-    """The optimizer that trains it in backward; None for the dense kernel."""
+    """Optimizer that trains it in backward. None: the dense kernel."""
 
     env: ShardingEnv | None
-    """The ranks. None: the table lies whole in this process."""
+    """The ranks. None: the whole table is in this process."""
 
     def state_key(self, name: str) -> str:
-        """The tensor of ``LocalShard.state[name]``, in TorchRec's form."""
+        """TorchRec's key of ``LocalShard.state[name]``."""
         return f"{STATE}{self.weight_key}.{self.name}.{name}"
 
     def block(self, key: str, shard: Shard, tensor: Tensor) -> Block:
-        """The shard's part of a tensor in the table's coordinates."""
         return Block(key=key, size=self.size, offsets=offsets_of(shard), tensor=tensor)
 
     def weight(self) -> Tensor:
-        """The weights ``size``."""
         return self.of_values({local.shard: local.weight for local in self.local}, self.dtype)
 
     def state(self) -> dict[str, Tensor]:
-        """What the optimizer in backward keeps, by name: ``momentum1``, ``momentum2``; and
-        ``steps``, if a shard lies here."""
+        """State of the optimizer in backward by name: ``momentum1``, ``momentum2``, and ``steps``
+        if this rank has a shard."""
         columns = {} if self.optimizer is None else self.optimizer.state_columns
-        of_values = dict(zip(STATES, columns, strict=False))
+        by_name = dict(zip(STATES, columns, strict=False))
         for local in self.local:
-            of_values |= {name: moment.dim() > 1 for name, moment in local.moments.items()}
+            by_name |= {name: moment.dim() > 1 for name, moment in local.moments.items()}
         states = dict[str, Tensor]()
-        for name, is_of_values in of_values.items():
+        for name, is_of_values in by_name.items():
             tensors = {local.shard: local.state[name] for local in self.local}
             form = self.of_values if is_of_values else self.of_rows
             states[name] = form(tensors, torch.float32)
-        # All shards have the same steps.
+        # All shards have the same step count.
         if self.local and "steps" in self.local[0].state:
             states["steps"] = self.local[0].state["steps"]
         return states
 
     def accesses(self) -> Tensor | None:
-        """Lookups of each row, int64 ``(rows,)``. None: they are not counted, or elsewhere."""
+        """Lookups of each row, int64 ``(rows,)``. None if they are not counted, or by another
+        module."""
         counts = {local.shard: local.accesses for local in self.local if local.accesses is not None}
-        # Shards of other columns count the same lookups.
+        # Shards with other columns count the same lookups.
         return self.of_rows(counts, torch.int64, FIRST_COLUMN) if counts else None
 
     def of_values(self, tensors: Mapping[Shard, Tensor], dtype: torch.dtype) -> Tensor:
-        """A tensor of ``size``, from this rank's parts of it by shard."""
+        """A tensor of shape ``size``, from this rank's parts of it by shard."""
         regions = [Region(shard, offsets_of(shard), shape_of(shard)) for shard in self.shards]
         return self._joined(self.size, regions, tensors, dtype)
 
@@ -98,13 +96,13 @@ class HeldTable:
         dtype: torch.dtype,
         ranges: Sequence[Span] | None = None,
     ) -> Tensor:
-        """A tensor of a number for each row and column range, in one dimension: the rows of the
-        first range, those of the second, and so on.
+        """A tensor with one number for each row and column range: the rows of the first range,
+        those of the second, and so on, in one dimension.
 
         Args:
-            tensors: this rank's ``(rows,)``, by shard.
-            dtype: of all of them.
-            ranges: of columns. None: those between all edges of shards.
+            tensors: this rank's ``(rows,)`` by shard.
+            dtype: dtype of all tensors.
+            ranges: column ranges. None: those between all edges of shards.
         """
         ranges = ranges or column_ranges(shard.columns for shard in self.shards)
         num_rows = self.size[0]
@@ -117,8 +115,8 @@ class HeldTable:
         return self._joined((num_rows * len(ranges),), regions, tensors, dtype)
 
     def load_weight(self, weight: object) -> str:
-        """Copy ``weight()`` of this rank, or a whole tensor. Returns what is wrong with it; empty:
-        nothing, and it is copied."""
+        """Copy a whole tensor, or this rank's shards of ``weight()``. Returns the reason if it does
+        not fit, or an empty string."""
         if not isinstance(weight, Tensor):
             return f"expected a tensor, got {type(weight).__name__}"
         own = {offsets_of(local.shard): local.weight for local in self.local}
@@ -157,6 +155,4 @@ class HeldTable:
 
 
 def weight_key(path: str, prefix: str, table: str) -> str:
-    """``HeldTable.weight_key`` of a table of the collection at ``path``, which holds its tables
-    under ``prefix``."""
     return ".".join(part for part in (path, prefix, table, "weight") if part)

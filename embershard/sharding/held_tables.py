@@ -1,6 +1,4 @@
-"""What a process holds of a model: shards of its tables and their counters, and the rest of it
-whole.
-"""
+"""Parts of a model in this process: shards of its tables with their counters, and whole tensors."""
 
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -27,26 +25,26 @@ from embershard.sharding.types import tables_of, whole_shard
 
 
 def inner_module(model: nn.Module) -> nn.Module:
-    """The model itself, under its own names."""
+    """The model without the wrapper's prefix in its names."""
     return model.module if isinstance(model, DistributedModelParallel) else model
 
 
 def group_of(model: nn.Module, group: Any) -> Any:
-    """The ranks that save and load a model: ``group``, or those of a ``DistributedModelParallel``.
-    None: the model lies in this process. `InputError`: it holds sharded tables, of which only the
-    ``DistributedModelParallel`` itself knows which shard is whose."""
+    """Ranks that save and load a model: ``group``, or those of a ``DistributedModelParallel``.
+    None: only this process. Raises InputError for a part of a ``DistributedModelParallel`` that has
+    sharded tables, since only the whole knows their ranks."""
     if isinstance(model, DistributedModelParallel):
         return model.env.process_group if group is None else group
-    if any(isinstance(each, ShardedCollection) for each in model.modules()):
+    if any(isinstance(module, ShardedCollection) for module in model.modules()):
         raise InputError(
             f"model: expected the DistributedModelParallel itself, got {type(model).__name__}, "
-            "which has its sharded tables in it"
+            "a part of it with sharded tables"
         )
     return group
 
 
 def held_tables(model: nn.Module) -> list[HeldTable]:
-    """The tables that train in backward or are sharded, of a model on several ranks or in a single
+    """Tables that train in backward or are sharded, for models of several ranks or of one
     process."""
     if isinstance(model, DistributedModelParallel):
         sharded = model.sharded_modules().items()
@@ -61,7 +59,6 @@ def held_tables(model: nn.Module) -> list[HeldTable]:
 
 
 def count_accesses(model: nn.Module) -> None:
-    """From now on count the lookups of each row in training. The model lies in this process."""
     for module in model.modules():
         if not isinstance(module, FusedEmbeddingBagCollection | FusedEmbeddingCollection):
             continue
@@ -101,7 +98,6 @@ def whole_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def meta_fault(tensors: Iterable[tuple[str, Tensor]]) -> str:
-    """A sentence if a tensor has no memory; empty if all have."""
     for key, tensor in tensors:
         parts = local_pieces(tensor).values() if isinstance(tensor, ShardedTensor) else [tensor]
         if any(part.is_meta for part in parts):
@@ -123,7 +119,9 @@ def _whole(
             shard=shard,
             weight=tables_in(module)[table.name].weight,
             state={
-                name.removeprefix(prefix): each for name, each in states if name.startswith(prefix)
+                name.removeprefix(prefix): state
+                for name, state in states
+                if name.startswith(prefix)
             },
             optimizer=module.optimizer.name,
             accesses=module.accesses.get(table.name),
@@ -141,7 +139,7 @@ def _whole(
 
 
 def counters_of_shard(table: HeldTable, local: LocalShard) -> Iterator[Block]:
-    """Blocks to read a shard's counters into. Shards of other columns read the same blocks."""
+    """Blocks to read a shard's counters into. Shards with other columns read the same blocks."""
     if local.accesses is not None:
         yield Block(
             key=f"{ACCESSES}{table.weight_key}",
@@ -154,7 +152,6 @@ def counters_of_shard(table: HeldTable, local: LocalShard) -> Iterator[Block]:
 
 
 def counters_of_replicas(model: nn.Module) -> list[Block]:
-    """Accesses of data_parallel tables that this rank counted."""
     if not isinstance(model, DistributedModelParallel):
         return []
     return [
@@ -165,7 +162,8 @@ def counters_of_replicas(model: nn.Module) -> list[Block]:
 
 
 def saved_replica_accesses(model: nn.Module, group: Any) -> dict[str, Tensor]:
-    """Their sums over the ranks. Every rank of the group calls this."""
+    """Access counts of data_parallel tables, summed over ranks. Every rank of the group calls
+    this."""
     sums = dict[str, Tensor]()
     for block in counters_of_replicas(model):
         sums[block.key] = block.tensor.clone()
@@ -176,16 +174,16 @@ def saved_replica_accesses(model: nn.Module, group: Any) -> dict[str, Tensor]:
 
 
 def read_access_counts(folder: Path) -> dict[str, Tensor]:
-    """``<path of the collection>.<table>`` -> int64 ``(num_embeddings,)``, as of
-    ``DistributedModelParallel.access_counts``. Empty: the folder has none."""
-    found, blocks = dict[str, Tensor](), list[Block]()
+    """``<path of the collection>.<table>`` -> int64 ``(num_embeddings,)``, as in
+    ``DistributedModelParallel.access_counts``. Empty if the folder has none."""
+    counts, blocks = dict[str, Tensor](), list[Block]()
     for key, saved in read_saved(folder).items():
         if saved is None or not key.startswith(ACCESSES):
             continue
-        # training.accesses.<path>.embedding_bags.<table>.weight
+        # Keys are training.accesses.<path>.embedding_bags.<table>.weight.
         *path, _, table, _ = key.removeprefix(ACCESSES).split(".")
         name = ".".join([*path, table])
-        found[name] = torch.zeros(saved.size, dtype=saved.dtype)
-        blocks.append(Block.whole(key, found[name]))
+        counts[name] = torch.zeros(saved.size, dtype=saved.dtype)
+        blocks.append(Block.whole(key, counts[name]))
     read_blocks(blocks, folder)
-    return found
+    return counts

@@ -1,4 +1,4 @@
-"""``HostExchange``: columns that lie on hosts to the ranks of their examples, and back."""
+"""``HostExchange`` sends columns from the hosts that have them to the ranks of the examples."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -18,7 +18,7 @@ from embershard.sharding.vector_exchange import (
 
 
 class HostExchange:
-    """An all-to-all of the ranks with the same place in their hosts.
+    """All-to-all between the ranks with the same place on their hosts.
 
     Each of these ranks has the columns of its host, for the batches of all of them.
 
@@ -34,23 +34,21 @@ class HostExchange:
         self._exchange = partial(exchange_vectors, group=env.cross_group, comms=comms)
 
     def rows(self, examples: Sequence[int]) -> list[int]:
-        """Examples of each of the ranks with this place, from those of all ranks."""
         return [examples[rank] for rank in self._ranks]
 
     def forward(self, values: Tensor, examples: Sequence[int]) -> Tensor:
-        """``to_ranks`` into a new output. Hosts have different columns."""
+        """Returns the output of ``to_ranks``. Hosts must have different columns."""
         width = sum(columns.dim for columns in self._columns)
         output = values.new_zeros(examples[self._rank], width)
         self.to_ranks(values, examples, output=output)
         return output
 
     def backward(self, gradient: Tensor, examples: Sequence[int]) -> Tensor:
-        """From the gradient of ``forward``'s output to that of its values, as the mean over
-        hosts."""
+        """Gradient of ``forward``'s values, as the mean over hosts."""
         return self.to_hosts(gradient / len(self._columns), examples)
 
     def to_ranks(self, values: Tensor, examples: Sequence[int], *, output: Tensor) -> None:
-        """Add this rank's columns of all hosts to ``output``.
+        """Add all columns of this rank's examples to ``output``.
 
         Args:
             values: float32 ``(sum(rows), columns of this host)``.
@@ -63,8 +61,8 @@ class HostExchange:
             add_columns(output, block, columns.copies)
 
     def to_hosts(self, output: Tensor, examples: Sequence[int]) -> Tensor:
-        """The way back: the columns of this host, float32 ``(sum(rows), columns of this host)``,
-        from all columns of the output for the batch of each rank."""
+        """Reverse of ``to_ranks``: float32 ``(sum(rows), columns of this host)`` from the columns
+        of all ranks' outputs."""
         sent, received = self._blocks(examples)
         flat = gather_columns([(output, columns) for columns in self._columns])
         flat = self._exchange(flat, received, sent, is_backward=True)
@@ -73,14 +71,13 @@ class HostExchange:
     def _blocks(
         self, examples: Sequence[int]
     ) -> tuple[list[list[VectorBlock]], list[list[VectorBlock]]]:
-        """Blocks that ``to_ranks`` sends to each rank, and blocks that it receives from each."""
         sent = [[VectorBlock(rows, self._own.widths)] for rows in self.rows(examples)]
         own = examples[self._rank]
         return sent, [[VectorBlock(own, columns.widths)] for columns in self._columns]
 
 
 def gather_columns(items: Sequence[tuple[Tensor, Columns]]) -> Tensor:
-    """``add_columns`` in reverse: columns of vectors, block after block."""
+    """Reverse of ``add_columns``: columns of vectors, block after block."""
     sizes = [len(vectors) * columns.dim for vectors, columns in items]
     flat = items[0][0].new_empty(sum(sizes))
     for (vectors, columns), part in zip(items, torch.split(flat, sizes), strict=True):
@@ -92,6 +89,5 @@ def gather_columns(items: Sequence[tuple[Tensor, Columns]]) -> Tensor:
 
 
 def add_columns(sums: Tensor, block: Tensor, copies: Sequence[Copy]) -> None:
-    """Add columns of a block to their places in sums."""
     for source, target, width in copies:
         sums[:, target : target + width] += block[:, source : source + width]

@@ -1,5 +1,3 @@
-"""``HostedTowers``: towers that run on the host of their tables."""
-
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -22,13 +20,12 @@ _NO_OPTIMIZERS: Mapping[int, torch.optim.Optimizer] = MappingProxyType({})
 
 
 class HostedTowers:
-    """The towers of a model and their sharded collection, whose vectors stay on their host.
+    """Runs each tower only on the host of its tables, where its vectors stay.
 
-    Every rank holds all towers and trains those of its host. ``gather`` brings the others up to
-    date.
+    Every rank holds all towers and trains those of its host. ``gather`` updates the others.
 
     Args:
-        hosts: the host of each tower.
+        hosts: host of each tower.
     """
 
     def __init__(
@@ -48,7 +45,6 @@ class HostedTowers:
         towers.exchange = self._run
 
     def parameters(self, *, own: bool) -> list[nn.Parameter]:
-        """Parameters of the towers of this host, or of the others."""
         return [
             parameter
             for tower in self._towers
@@ -57,12 +53,8 @@ class HostedTowers:
         ]
 
     def gather(self, optimizers: Mapping[int, torch.optim.Optimizer] = _NO_OPTIMIZERS) -> None:
-        """Copy the weights of each tower, and their state in an optimizer, from its host to all
-        ranks. Every rank calls it.
-
-        Args:
-            optimizers: optimizer of each parameter, by its id.
-        """
+        """Copy the weights of each tower, and their state in ``optimizers`` (by the weights' ids),
+        from its host to all ranks. Every rank calls this."""
         for tower, host in zip(self._towers, self._hosts, strict=True):
             trained = [(weight, optimizers.get(id(weight))) for weight in tower.parameters()]
             states = [
@@ -80,16 +72,17 @@ class HostedTowers:
                     inner.state[parameter] = _to(state, parameter.device)
 
     def _run(self, pooled: KeyedTensor) -> Tensor:
-        """The outputs of all towers for this rank's batch; see ``Towers.forward``."""
+        """Outputs of all towers for this rank's batch; see ``Towers.forward``."""
         examples = self._vector_dist.examples
-        # The first part has no columns. It lets ranks without a tower enter backward's collective.
+        # The first part has no columns. With it, ranks without a tower also enter backward's
+        # collective.
         outputs = [pooled.values()[:, :0], *(tower(pooled).flatten(1) for tower in self._own)]
         return distribute(torch.cat(outputs, dim=1), self._output_dist, examples)
 
 
 def connect_towers(module: nn.Module, env: ShardingEnv) -> list[HostedTowers]:
-    """Keep vectors of towers on their hosts, if there are several hosts and each tower has all of
-    its tables on one."""
+    """Keep towers' vectors on their hosts, if there are several hosts and each tower has all its
+    tables on one of them."""
     hosted = list[HostedTowers]()
     for path, towers in module.named_modules():
         if env.local_size is None or not isinstance(towers, Towers):
@@ -106,7 +99,7 @@ def connect_towers(module: nn.Module, env: ShardingEnv) -> list[HostedTowers]:
 def _hosts_of(
     towers: Towers, collection: ShardedEmbeddingBagCollection, local_size: int
 ) -> list[int] | None:
-    """The host of each tower. None if some tower has tables on several hosts."""
+    """Host of each tower, or None if some tower has tables on several hosts."""
     hosts_of_key, names = dict[str, set[int]](), iter(collection.embedding_names())
     for table in collection.embedding_bag_configs():
         hosts = {rank // local_size for rank in collection.plan[table.name].ranks}
@@ -118,5 +111,6 @@ def _hosts_of(
 
 
 def _to(value: Any, device: torch.device | str) -> Any:
-    """Tensors in lists and dictionaries on a device. Counters of steps stay where they are."""
+    """Copy tensors in lists and dictionaries to a device. Step counts, which have no dimension, are
+    not copied."""
     return tree_map(lambda x: x.to(device) if isinstance(x, Tensor) and x.dim() else x, value)

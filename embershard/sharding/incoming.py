@@ -1,5 +1,5 @@
-"""``Incoming``: what the kernels of a rank look up; a ``Receiver`` makes it of the data of all
-ranks."""
+"""``Receiver`` turns the ids that all ranks sent into ``Incoming``, the input of this rank's
+kernels."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,16 +15,12 @@ from embershard.sharding.outgoing import Outgoing, Sorter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incoming:
-    """What the kernels of a rank look up, of the batches of all ranks."""
+    """Ids of the batches of all ranks that this rank looks up."""
 
     outgoing: Outgoing
-    """Of this rank's own batch."""
-
     examples: list[int]
-    """B of each rank."""
-
     ids: Tensor
-    """int64 ``(total,)``: rows within their shard, part after part, rank after rank."""
+    """int64 ``(total,)``: rows of the shard, part after part, rank after rank."""
 
     lengths: Tensor
     """int64 ``(parts * sum(examples),)``, in the same order."""
@@ -33,38 +29,36 @@ class Incoming:
     """float32 ``(total,)``."""
 
     counts: Tensor
-    """int64 ``(parts, ranks)`` on CPU: ids of a part from a rank."""
+    """int64 ``(parts, ranks)`` on CPU: ids of each part from each rank."""
 
     sent: list[int]
-    """Ids of each stream of this rank's own batch, rank after rank."""
+    """Ids of each stream that this rank sent, rank after rank."""
 
     def tensors(self) -> tuple[Tensor | None, ...]:
-        """Those that lookups and exchanges read on the device."""
+        """Tensors that lookups and exchanges read on the device."""
         own = self.outgoing
         return self.ids, self.lengths, self.weights, own.bag_lengths, own.positions
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Of the data of one collection, on the host."""
+    """Sizes of one collection's data, on CPU."""
 
     examples: list[int]
-    """From each rank."""
-
     received: Tensor
     """int64 ``(ranks, streams of this rank)``: ids from each rank."""
 
     sent: list[list[int]]
-    """Of each rank: ids of each stream to it."""
+    """For each rank, ids of each stream that this rank sends to it."""
 
 
 class Receiver:
-    """Sorts what a rank receives for one collection by part."""
+    """Sorts the received data of one collection by part."""
 
     def __init__(self, layout: Layout, sorter: Sorter, env: ShardingEnv) -> None:
         self.sorter = sorter
         parts = layout.parts[env.rank]
-        self.streams = [len(each) for each in layout.streams]
+        self.streams = [len(stream) for stream in layout.streams]
         ranks, own = len(self.streams), self.streams[env.rank]
         self._own = own
         self._stream_of_part = [part.stream for part in parts]
@@ -77,12 +71,11 @@ class Receiver:
         self._rows = torch.tensor(rows, device=env.device) if any(rows) else None
 
     def words(self, examples: int, ids: int, *, is_weighted: bool, streams: int) -> int:
-        """Words of the data that a rank sends to one that receives so many streams."""
+        """int32 words that a rank sends to one with this number of streams."""
         words = ids * (3 if is_weighted else 2) + examples * streams
         return words + words % 2
 
     def unpack(self, outgoing: Outgoing, sizes: Sizes, data: Sequence[Tensor]) -> Incoming:
-        """What the kernels look up, from the data of all ranks: int32 words from each."""
         ids, lengths, weights = list[Tensor](), list[Tensor](), list[Tensor]()
         totals: list[int] = sizes.received.sum(1).tolist()
         for examples, count, words in zip(sizes.examples, totals, data, strict=True):

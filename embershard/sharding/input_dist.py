@@ -1,11 +1,11 @@
-"""``InputDist``: ids to the ranks that hold their rows; two collectives for all collections.
+"""``InputDist`` sends ids to the ranks of their rows, in two collectives for all collections.
 
-sizes  int64 to each rank: 0, FAILED if this rank's batch is bad, or ENDED if it has none; the
-       examples of each collection; then of each collection the ids of each stream
-data   int32 words to each rank, of each collection: ids (two words each), lengths, weights,
-       and a word to make their number even
+sizes  int64 to each rank: 0, FAILED for a bad batch, or ENDED for none; the examples of each
+       collection; for each collection, the ids of each stream
+data   int32 words to each rank, for each collection: ids (two words each), lengths, weights,
+       and a word of padding if their number is odd
 
-Both are sent from the device of the batch. Of this exchange the host reads the sizes only.
+Both are sent from the device of the batch. The host reads only the sizes.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,21 +27,20 @@ Spans = list[tuple[int, int]]
 
 
 def _spans(lengths: Iterable[int]) -> Spans:
-    """First and end of each, where one follows the other."""
     return list(pairwise(accumulate(lengths, initial=0)))
 
 
 class InputDist:
-    """One exchange of the batches of all ranks, in three steps: built, ``send()``, ``finish()``.
+    """Exchanges the batches of all ranks in three steps: constructor, ``send()``, ``finish()``.
 
-    Each step starts what the next one waits for, so that other work fits between them. Every rank
-    builds them with the same collections in the same order.
+    Each step starts the communication that the next step waits for, so that other work can run in
+    between. Every rank builds them with the same collections, in the same order.
 
     Args:
-        requests: for each collection what sorts and receives it, and its input. None of them: the
-            ranks tell each other only whether they have a batch.
-        failure: why this rank has no batch. None: it has one.
-        is_end: whether this rank has none because its data has ended.
+        requests: receiver and input of each collection. Empty: ranks only tell each other whether
+            they have a batch.
+        failure: reason why this rank has no batch. None: it has one.
+        is_end: True if this rank has no batch because its data has ended.
     """
 
     def __init__(
@@ -54,10 +53,11 @@ class InputDist:
     ) -> None:
         self._env = env
         self.is_end = False
-        """After ``send()``: whether the data of all ranks has ended. ``finish()`` gives nothing."""
+        """Set by ``send()``: True if the data of all ranks has ended, so that ``finish()`` returns
+        nothing."""
         self._receivers = [receiver for receiver, _ in requests]
-        self._streams = [_spans(each.streams) for each in self._receivers]
-        """Of each collection: the streams of each rank."""
+        self._streams = [_spans(receiver.streams) for receiver in self._receivers]
+        """For each collection, the streams of each rank."""
         self._outgoing = list[Outgoing]()
         self._failure = failure
         self._is_sent = False
@@ -66,14 +66,14 @@ class InputDist:
         self._work: Any = None
         if failure is None and not is_end:
             try:
-                self._outgoing = [each.sorter.sort(features) for each, features in requests]
-            except Exception as error:  # Told to all ranks, which wait for this one.
+                self._outgoing = [receiver.sorter.sort(features) for receiver, features in requests]
+            except Exception as error:  # Sent to all ranks, which wait for this one.
                 self._failure = error
         status = ENDED if is_end else FAILED * (self._failure is not None)
-        examples = [each.examples for each in self._outgoing] or [0] * len(self._receivers)
+        examples = [outgoing.examples for outgoing in self._outgoing] or [0] * len(self._receivers)
         head = torch.tensor([status, *examples], device=env.device)
         sizes = [self._sizes_to(rank, head) for rank in range(env.world_size)]
-        self._numbers = [len(each) for each in sizes]
+        self._numbers = [len(part) for part in sizes]
         self._own_sizes = torch.cat(sizes)
         own = self._numbers[env.rank]
         with collective(env.input_group, only_starts=True):
@@ -82,8 +82,8 @@ class InputDist:
             )
 
     def send(self) -> None:
-        """Wait for the sizes; start to exchange the data. Raises InputError if some rank's batch is
-        bad, or the data of some ranks has ended: the same message on every rank."""
+        """Wait for the sizes and start to exchange the data. Raises InputError if some rank's batch
+        is bad, or the data of some ranks has ended: the same message on every rank."""
         if self._is_sent:
             return
         self._is_sent = True
@@ -97,21 +97,20 @@ class InputDist:
         if self.is_end or not self._receivers:
             return
         self._sizes_of = self._read_sizes(received, torch.split(sent, self._numbers))
-        ids = [_spans(map(sum, each.sent)) for each in self._sizes_of]
+        ids = [_spans(map(sum, sizes.sent)) for sizes in self._sizes_of]
         packed = [self._pack(to, ids) for to in range(self._env.world_size)]
         words = [self._words_from(source) for source in range(self._env.world_size)]
         with collective(self._env.input_group, only_starts=True):
             incoming, self._work = all_to_all(
                 torch.cat(packed),
-                [sum(each) for each in words],
-                [len(each) for each in packed],
+                [sum(counts) for counts in words],
+                [len(part) for part in packed],
                 group=self._env.input_group,
             )
-        parts = iter(torch.split(incoming, [count for each in words for count in each]))
-        self._data = [[next(parts) for _ in each] for each in words]
+        parts = iter(torch.split(incoming, [count for counts in words for count in counts]))
+        self._data = [[next(parts) for _ in counts] for counts in words]
 
     def finish(self) -> list[Incoming]:
-        """Wait for the data: for each collection, what this rank looks up."""
         self.send()
         if not self._data:
             return []
@@ -125,13 +124,12 @@ class InputDist:
         ]
 
     def _wait(self, work: Any) -> None:
-        """For the values of an ``all_to_all``."""
         if work is not None:
             with collective(self._env.input_group):
                 work.wait()
 
     def _sizes_to(self, rank: int, head: Tensor) -> Tensor:
-        """What a rank gets, beginning with what all get."""
+        """Sizes for a rank, after ``head``, which is the same for all ranks."""
         parts = [head]
         for place, spans in enumerate(self._streams):
             first, end = spans[rank]
@@ -142,36 +140,39 @@ class InputDist:
         return torch.cat(parts)
 
     def _read_sizes(self, received: Tensor, sent: Sequence[Tensor]) -> list[Sizes]:
-        """Of each collection, from the sizes received, on CPU, ``(ranks, numbers)``, and sent to
-        each rank."""
-        parts = [self._split_sizes(each, to) for to, each in enumerate(sent)]
+        """Sizes of each collection, from those received, ``(ranks, numbers)`` on CPU, and those
+        sent."""
+        parts = [self._split_sizes(part, to) for to, part in enumerate(sent)]
         _, examples, *counts = self._split_sizes(received, self._env.rank)
         return [
-            Sizes(of_ranks.tolist(), each, [part[2 + place].tolist() for part in parts])
-            for place, (of_ranks, each) in enumerate(zip(examples.unbind(1), counts, strict=True))
+            Sizes(of_ranks.tolist(), ids, [part[2 + place].tolist() for part in parts])
+            for place, (of_ranks, ids) in enumerate(zip(examples.unbind(1), counts, strict=True))
         ]
 
     def _split_sizes(self, sizes: Tensor, rank: int) -> Sequence[Tensor]:
-        """What ``_sizes_to`` a rank joined: status, examples, and the ids of each collection."""
-        counts = [1, len(self._receivers), *(each.streams[rank] for each in self._receivers)]
+        """Split the result of ``_sizes_to``: status, examples, and ids of each collection."""
+        counts = [
+            1,
+            len(self._receivers),
+            *(receiver.streams[rank] for receiver in self._receivers),
+        ]
         return torch.split(sizes, counts, dim=-1)
 
     def _words_from(self, source: int) -> list[int]:
-        """Of each collection: words of its data."""
         return [
-            each.words(
+            receiver.words(
                 sizes.examples[source],
                 int(sizes.received[source].sum()),
                 is_weighted=outgoing.weights is not None,
-                streams=each.streams[self._env.rank],
+                streams=receiver.streams[self._env.rank],
             )
-            for each, outgoing, sizes in zip(
+            for receiver, outgoing, sizes in zip(
                 self._receivers, self._outgoing, self._sizes_of, strict=True
             )
         ]
 
     def _pack(self, to: int, ids: Sequence[Spans]) -> Tensor:
-        """int32 words for a rank. ``ids``: of each collection, those for each rank."""
+        """int32 words for a rank. ``ids`` has the range of each rank's ids in each collection."""
         parts = list[Tensor]()
         for outgoing, ids_of, streams_of in zip(self._outgoing, ids, self._streams, strict=True):
             own = slice(*ids_of[to])
@@ -184,7 +185,7 @@ class InputDist:
         return torch.cat(parts)
 
     def _refuse(self, statuses: list[int]) -> None:
-        """Every rank says what is wrong with its batch, and raises what the first one says."""
+        """Gather the failures of all ranks and raise the first one."""
         if FAILED not in statuses:
             self.is_end = 0 not in statuses
             if self.is_end:
@@ -193,9 +194,9 @@ class InputDist:
                 f"rank {statuses.index(ENDED)}: data: expected a batch, as rank "
                 f"{statuses.index(0)} has one, got the end"
             )
-        said = "" if self._failure is None else str(self._failure) or repr(self._failure)
-        everyone = [said] * self._env.world_size
+        message = "" if self._failure is None else str(self._failure) or repr(self._failure)
+        messages = [message] * self._env.world_size
         with collective(self._env.input_group):
-            dist.all_gather_object(everyone, said, group=self._env.input_group)
-        rank, message = next((rank, each) for rank, each in enumerate(everyone) if each)
+            dist.all_gather_object(messages, message, group=self._env.input_group)
+        rank, message = next((rank, text) for rank, text in enumerate(messages) if text)
         raise InputError(f"rank {rank}: {message}") from self._failure

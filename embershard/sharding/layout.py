@@ -1,8 +1,9 @@
-"""``Layout``: what a plan means for the lookups of one collection, the same on every rank.
+"""``Layout``: how a plan turns the lookups of one collection into work of each rank; equal on all
+ranks.
 
-A lookup is a table and a feature. Its ids fall into buckets, one for each range of rows that some
-shard begins or ends at. A rank receives a bucket once if it holds a part of its rows, and looks it
-up in every shard that covers them: a part. A part's columns are added to the lookup's output.
+A lookup is a table and a feature. Its ids are divided into buckets by the row ranges between all
+edges of shards. A rank that holds rows of a bucket receives it once, and looks it up in every shard
+that covers these rows; each such pair is a part. A part's columns are added to the lookup's output.
 
     table of 10 x 16        row ranges    rank 0 receives     parts
     ┌──────────┬────────┐
@@ -26,7 +27,7 @@ Item = TypeVar("Item", bound=Hashable)
 
 
 class Span(NamedTuple):
-    """A range, its end excluded."""
+    """A range without its end."""
 
     first: int
     end: int
@@ -34,12 +35,10 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """A feature that is looked up in a table."""
-
     table: EmbeddingConfig
     feature: str
     columns: Span
-    """Of the output, in which lookups stand side by side."""
+    """Columns of the output, where lookups are side by side."""
 
     @property
     def is_mean(self) -> bool:
@@ -49,7 +48,7 @@ class Lookup:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Ids of a lookup within a range of rows. They are sent less the first row."""
+    """Ids of a lookup within a range of rows. They are sent minus the first row."""
 
     lookup: int
     rows: Span
@@ -57,31 +56,29 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A bucket that is looked up in a shard."""
+    """A bucket and a shard that it is looked up in."""
 
     group: FusedOptimizer | None
-    """That trains the shard in backward. None: the dense kernel."""
+    """Optimizer of the shard in backward. None: the dense kernel."""
 
     shard: Shard
     stream: int
     """Position of the bucket among those that the rank receives."""
 
     row: int
-    """To add to the bucket's ids: where its rows begin within the shard's."""
+    """Offset to add to the bucket's ids: its first row minus the shard's."""
 
     data_type: DataType = DataType.FP32
-    """Of the shard's weights."""
-
     compute_kernel: str = "fused"
-    """That looks them up; a value of ``EmbeddingComputeKernel``."""
+    """Kernel that looks them up: a value of ``EmbeddingComputeKernel``."""
 
     @property
     def width(self) -> int:
-        """Columns."""
         return self.shard.columns[1] - self.shard.columns[0]
 
     def kernel(self, *, pooled: bool) -> tuple[FusedOptimizer | None, DataType, str, int]:
-        """Equal for parts of one call of a kernel; one that does not pool takes one width."""
+        """Key that is equal for parts of one kernel call. A call that does not pool has one
+        width."""
         return self.group, self.data_type, self.compute_kernel, 0 if pooled else self.width
 
 
@@ -95,28 +92,26 @@ class Copy(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Of one collection. Tuples of ranks have one entry a rank."""
+    """Layout of one collection. Tuples of ranks have one entry for each rank."""
 
     lookups: tuple[Lookup, ...]
     buckets: tuple[Bucket, ...]
-    """In the order of lookups and rows."""
+    """Buckets by lookup and rows."""
 
     streams: tuple[tuple[int, ...], ...]
-    """Of each rank: the buckets that it receives."""
+    """For each rank, the buckets that it receives."""
 
     parts: tuple[tuple[Part, ...], ...]
-    """Of each rank: in the order in which its kernels look them up, group after group."""
+    """For each rank, its parts in the order of its kernel calls."""
 
     is_partial: bool
-    """Whether the columns of several parts are summed."""
+    """True if the columns of several parts are summed."""
 
     @property
     def dim(self) -> int:
-        """Columns of the output."""
         return self.lookups[-1].columns.end if self.lookups else 0
 
     def dim_of(self, rank: int) -> int:
-        """Columns of a rank's parts, side by side."""
         return sum(part.width for part in self.parts[rank])
 
 
@@ -128,15 +123,15 @@ def build_layout(
     *,
     pooled: bool = True,
 ) -> Layout:
-    """The layout of tables that are not replicated, by a checked plan.
+    """Build the layout of tables that are not replicated.
 
-    Every rank needs the buckets and columns of all ranks, for what it sends and receives. Each
-    shard is read once for each of its buckets: the time is linear in the number of ranks.
+    Every rank needs the buckets and columns of all ranks. The time is linear in the number of
+    ranks, since each shard is read once for each of its buckets.
 
     Args:
-        tables: that are sharded.
-        plan: of each of them.
-        optimizers: of each whose kernel is not dense.
+        tables: tables that are sharded.
+        plan: checked sharding of each table.
+        optimizers: optimizer of each table whose kernel is not dense.
         world_size: number of ranks.
         pooled: True if kernels sum bags, False if they return every row.
     """
@@ -182,7 +177,7 @@ def _lookups(tables: Sequence[EmbeddingConfig]) -> list[Lookup]:
 
 
 def _row_ranges(shards: Sequence[Shard]) -> list[tuple[Span, list[Shard]]]:
-    """The ranges between the edges of all shards, each with the shards that cover it."""
+    """Row ranges between the edges of all shards, each with the shards that cover it."""
     edges = sorted({row for shard in shards for row in shard.rows})
     place_of = {row: place for place, row in enumerate(edges)}
     ranges = [(Span(first, end), list[Shard]()) for first, end in pairwise(edges)]
@@ -194,7 +189,7 @@ def _row_ranges(shards: Sequence[Shard]) -> list[tuple[Span, list[Shard]]]:
 
 
 def _by_kernel(parts: list[Part], *, pooled: bool) -> list[Part]:
-    """Call after call of a kernel, and within it shard after shard."""
+    """Sort parts by kernel call, then by shard."""
     kernel_places = _places(part.kernel(pooled=pooled) for part in parts)
     shard_places = _places(part.shard for part in parts)
     return sorted(
@@ -204,12 +199,12 @@ def _by_kernel(parts: list[Part], *, pooled: bool) -> list[Part]:
 
 
 def _places(items: Iterable[Item]) -> dict[Item, int]:
-    """The place of each distinct item, in the order in which they first come."""
+    """Position of each distinct item, in the order of first occurrence."""
     return {item: place for place, item in enumerate(dict.fromkeys(items))}
 
 
 def add_copy(copies: list[Copy], copy: Copy) -> None:
-    """Append a copy; neighbours that stay neighbours are one."""
+    """Append a copy, merged with the last one if they are contiguous in source and target."""
     last = copies[-1] if copies else None
     if last and last.source + last.width == copy.source and last.target + last.width == copy.target:
         copies[-1] = Copy(last.source, last.target, last.width + copy.width)

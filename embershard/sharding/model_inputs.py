@@ -1,5 +1,3 @@
-"""``ModelInputs``: one exchange for the inputs of all sharded collections of a model."""
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
@@ -15,23 +13,23 @@ from embershard.sharding.incoming import Incoming
 from embershard.sharding.input_dist import InputDist
 
 Path: TypeAlias = tuple[str | int, ...]
-"""Name of an argument, then attributes, keys and positions within it."""
+"""Name of an argument, then attributes, keys and positions inside it."""
 
 DEPTH = 3
-"""Attributes, keys and positions that a path has at most."""
+"""Most attributes, keys and positions in a path."""
 
 
 class Exchange:
-    """The inputs of a model's collections, on their way."""
+    """A started exchange of the inputs of a model's collections."""
 
     def __init__(self, dist: InputDist, inputs: Sequence[tuple[ShardedCollection, object]]) -> None:
         self.dist, self._inputs = dist, inputs
 
     @contextmanager
-    def placed(self, found: Sequence[Incoming]) -> Iterator[None]:
-        """While the model runs: each collection has what ``dist`` found for it."""
+    def placed(self, results: Sequence[Incoming]) -> Iterator[None]:
+        """Give each collection its exchanged input while the block runs the model."""
         try:
-            for (module, features), incoming in zip(self._inputs, found, strict=True):
+            for (module, features), incoming in zip(self._inputs, results, strict=True):
                 module.started = (features, incoming)
             yield
         finally:
@@ -42,10 +40,10 @@ class Exchange:
 class ModelInputs:
     """Exchanges the inputs of all collections in two collectives, before the model runs.
 
-    The first call that succeeds shows where in the arguments each collection's input is: an
-    argument, or a member of a dataclass, mapping, sequence or object. At the start of the next
-    call the ranks compare this. A collection on which they differ, or that is not called exactly
-    once with an input of that kind, exchanges its input by itself.
+    The first successful call shows where each collection's input is: an argument, or a member of a
+    dataclass, mapping, sequence or object. At the start of the next call, the ranks compare these
+    places. A collection exchanges its own input if ranks differ on its place, or if it is not
+    called exactly once with such an input.
     """
 
     def __init__(self, model: nn.Module, env: ShardingEnv) -> None:
@@ -56,13 +54,14 @@ class ModelInputs:
             if isinstance(module, ShardedCollection)
         }
         self._observed: dict[str, Path] | None = None
-        """Path of a collection -> place of its input, on this rank."""
+        """Path of a collection -> place of its input, as seen on this rank."""
         self._agreed: dict[str, Path] | None = None
-        """The same on every rank, in the order of the model. None: not compared yet."""
+        """Places that are equal on every rank, in the order of the model. None: not compared
+        yet."""
 
     def compare(self) -> bool:
-        """Compare what the ranks observed, unless that is done. A collective. False: the places of
-        inputs are not known, and the next call is observed."""
+        """Compare the places on all ranks, unless this was done: a collective. Returns False if
+        places are unknown, so that the next call must be observed."""
         if self._agreed is None:
             self._agreed = self._compare()
         return self._agreed is not None
@@ -74,8 +73,8 @@ class ModelInputs:
         failure: Exception | None = None,
         is_end: bool = False,
     ) -> Exchange:
-        """Start to exchange the inputs whose places are known, apart from those that are placed;
-        for ``failure`` and ``is_end`` see ``InputDist``."""
+        """Start to exchange inputs with known places, unless they were exchanged before. For
+        ``failure`` and ``is_end`` see ``InputDist``."""
         inputs = [
             (self._modules[path], _resolve(arguments, place))
             for path, place in (self._agreed or {}).items()
@@ -86,8 +85,8 @@ class ModelInputs:
 
     @contextmanager
     def exchanged(self, arguments: Mapping[str, Any]) -> Iterator[None]:
-        """While the model runs with these arguments. Raises InputError if the batch of some rank
-        cannot be looked up: the same message on every rank."""
+        """Exchange the inputs of a call that the block makes. Raises InputError if the batch of
+        some rank is bad: the same message on every rank."""
         if not self.compare():
             with self.observed(arguments):
                 yield
@@ -100,14 +99,14 @@ class ModelInputs:
 
     @contextmanager
     def observed(self, arguments: Mapping[str, Any]) -> Iterator[None]:
-        """While the model runs with these arguments: note the places of its inputs."""
+        """Record the places of the inputs while the block runs the model with these arguments."""
         calls = dict[nn.Module, list[list[Path]]]()
         places = list(_places(arguments))
 
         def record(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            given = [*args, *kwargs.values()]
-            found = [place for place, each in places if any(each is g for g in given)]
-            calls.setdefault(module, []).append(found)
+            values = [*args, *kwargs.values()]
+            paths = [path for path, kjt in places if any(kjt is value for value in values)]
+            calls.setdefault(module, []).append(paths)
 
         hooks = [
             module.register_forward_pre_hook(record, with_kwargs=True)
@@ -121,26 +120,25 @@ class ModelInputs:
         self._observed = {
             path: calls[module][0][0]
             for path, module in self._modules.items()
-            if [len(found) for found in calls.get(module, [])] == [1]
+            if [len(paths) for paths in calls.get(module, [])] == [1]
         }
 
     def _compare(self) -> dict[str, Path] | None:
-        """What all ranks observed; None: some rank observed nothing yet."""
-        everyone = [self._observed] * self._env.world_size
+        """Places that all ranks saw, or None if some rank saw none yet."""
+        places_of_ranks = [self._observed] * self._env.world_size
         with collective(self._env.process_group):
-            dist.all_gather_object(everyone, self._observed, group=self._env.process_group)
-        observed = [each for each in everyone if each is not None]
-        if len(observed) < len(everyone):
+            dist.all_gather_object(places_of_ranks, self._observed, group=self._env.process_group)
+        observed = [places for places in places_of_ranks if places is not None]
+        if len(observed) < len(places_of_ranks):
             return None
         return {
             path: place
             for path, place in observed[0].items()
-            if all(each.get(path) == place for each in observed)
+            if all(places.get(path) == place for places in observed)
         }
 
 
 def _places(value: object, place: Path = ()) -> Iterator[tuple[Path, KeyedJaggedTensor]]:
-    """The keyed jagged tensors within arguments, and where they are."""
     if isinstance(value, KeyedJaggedTensor):
         yield place, value
     elif len(place) <= DEPTH:
@@ -149,7 +147,6 @@ def _places(value: object, place: Path = ()) -> Iterator[tuple[Path, KeyedJagged
 
 
 def _resolve(value: object, place: Path) -> object:
-    """What is there. None: nothing is."""
     for name in place:
         value = _members(value).get(name)
     return value

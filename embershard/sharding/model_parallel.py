@@ -1,6 +1,3 @@
-"""``DistributedModelParallel``: a model whose collections are sharded and whose dense part is
-replicated."""
-
 from __future__ import annotations
 
 import inspect
@@ -32,29 +29,28 @@ from embershard.sharding.whole_batch import gather_batch
 
 
 class DistributedModelParallel(nn.Module):
-    """A model that trains on all ranks: its collections by a plan, the rest as replicas.
+    """Trains a model on all ranks, with sharded collections and a replicated dense part.
 
-    Built on every rank with the same model and plan; the collections of ``module`` are replaced.
-    The rest gets the weights of rank 0. After each ``backward()`` its gradients are averaged over
-    the ranks in one all-reduce, in the order of the parameters. Parameters may be frozen or
-    unfrozen later, on every rank before the same ``forward()``.
+    Build it on every rank with the same model and plan. It replaces the collections of ``module``
+    and copies all other weights from rank 0. Each ``backward()`` ends with one all-reduce that
+    averages the gradients of replicated parameters. Freeze or unfreeze parameters on every rank
+    before the same ``forward()``.
 
     Args:
-        module: on CPU; collections may be on device meta. What is not sharded moves to the device.
-        env: the ranks. None: those of torch.distributed's default group.
-        device: of the shards and batches: cpu, or cuda, experimental with several ranks. None:
-            that of ``env``, which is cpu unless said otherwise.
-        plan: of each collection, by its path in ``module``. None: ``EmbeddingShardingPlanner``
+        module: model on CPU; collections may be on device meta. The replicated part moves to the
+            device.
+        env: the ranks. None: torch.distributed's default group.
+        device: device of shards and batches: cpu or cuda; cuda with several ranks is experimental.
+            None: that of ``env``, by default cpu.
+        plan: plan of each collection by its path in ``module``. None: ``EmbeddingShardingPlanner``
             makes one by its defaults, and rank 0 prints its report.
-        sharders: of the collections. None: one of each kind, without ``fused_params``.
-        seed: of new weights of collections on device meta.
-        count_accesses: whether the lookups of each row are counted in training, for
-            ``access_counts()``.
+        sharders: sharders of the collections. None: one of each kind, without ``fused_params``.
+        seed: seed of new weights of collections on device meta.
+        count_accesses: True to count the lookups of each row in training, for ``access_counts()``.
 
     Raises:
-        InputError: a device that is not there; the planner refuses; the plan does not fit the model
-            or the ranks, or differs between ranks: the same message on every rank, with the rank
-            named.
+        InputError: an unavailable device; no plan was found; the plan does not fit the model or the
+            ranks, or differs between ranks: the same message on every rank, with the rank's number.
     """
 
     def __init__(
@@ -100,15 +96,15 @@ class DistributedModelParallel(nn.Module):
         )
         self._inputs = ModelInputs(module, env)
         if count_accesses:
-            for each in self.sharded_modules().values():
-                each.count_accesses()
+            for sharded_collection in self.sharded_modules().values():
+                sharded_collection.count_accesses()
         self._signature = inspect.signature(module.forward)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """That of the model. Every rank calls it with the same arguments, apart from their values.
+        """Call the model. Every rank calls it with the same kinds of arguments.
 
         Raises:
-            InputError: the batch of some rank cannot be looked up: the same message on every rank.
+            InputError: the batch of some rank is bad: the same message on every rank.
         """
         self._gradients.begin()
         with self._inputs.exchanged(self._signature.bind(*args, **kwargs).arguments):
@@ -116,16 +112,13 @@ class DistributedModelParallel(nn.Module):
 
     @property
     def env(self) -> ShardingEnv:
-        """The ranks."""
         return self._env
 
     @property
     def plan(self) -> ShardingPlan:
-        """By which it is sharded."""
         return self._plan
 
     def sharded_modules(self) -> dict[str, ShardedCollection]:
-        """The sharded collections by path."""
         return {
             path: module
             for path, module in self.module.named_modules()
@@ -134,21 +127,20 @@ class DistributedModelParallel(nn.Module):
 
     @property
     def fused_optimizer(self) -> CombinedOptimizer:
-        """The optimizers that train this rank's shards in backward, by the names of weights.
+        """Optimizer of this rank's shards in backward, keyed by weight.
 
-        Its ``param_groups`` are in use: the next lookup reads their ``lr``, so that
-        ``WarmupOptimizer`` and schedulers set it. Join it with that of the dense part in a
-        ``CombinedOptimizer``.
+        The next lookup reads ``lr`` of its ``param_groups``, so ``WarmupOptimizer`` and schedulers
+        can set it. Combine it with the dense part's optimizer in a ``CombinedOptimizer``.
         """
         modules = self.sharded_modules().items()
-        return CombinedOptimizer([(path, each.fused_optimizer) for path, each in modules])
+        return CombinedOptimizer([(path, sharded.fused_optimizer) for path, sharded in modules])
 
     def time_lookups(self) -> LookupClock:
-        """From now on count the CPU time of this rank's lookups and updates in training.
+        """Measure the CPU time of this rank's lookups and updates in training from now on.
 
         Returns:
-            Of all collections together. Lookups and updates of fused kernels are counted whole; of
-            kernels that are made of torch's operators, backward is counted in part.
+            Clock of all collections. For kernels made of torch operators, it misses a part of
+            backward.
 
         Raises:
             InputError: the tables are not on CPU.
@@ -161,18 +153,17 @@ class DistributedModelParallel(nn.Module):
         return clock
 
     def access_counts(self) -> dict[str, Tensor]:
-        """Lookups of each row in training, over all ranks. Every rank calls it.
+        """Lookups of each row in training, summed over all ranks. Every rank calls it.
 
         Returns:
-            ``<path>.<table>`` -> int64 ``(num_embeddings,)`` on CPU, the same on every rank: 8
-            bytes a row of all tables.
+            ``<path>.<table>`` -> int64 ``(num_embeddings,)`` on CPU, the same on every rank.
 
         Raises:
             InputError: they are not counted.
         """
         if not self._counts_accesses:
             raise InputError("access_counts: expected a model built with count_accesses, got none")
-        found = dict[str, Tensor]()
+        counts_of_tables = dict[str, Tensor]()
         for path, module in self.sharded_modules().items():
             replicas = module.replica_accesses()
             for table in tables_of(module):
@@ -181,28 +172,28 @@ class DistributedModelParallel(nn.Module):
                 )
                 counts += replicas.get(table.name, 0)
                 for local in module.local_shards():
-                    # Shards of other columns count the same lookups.
+                    # Shards with other columns count the same lookups.
                     if local.shard.table == table.name and local.shard.columns[0] == 0:
                         assert local.accesses is not None
                         counts[slice(*local.shard.rows)] += local.accesses
                 with collective(self._env.process_group):
                     dist.all_reduce(counts, group=self._env.process_group)
-                found[f"{path}.{table.name}" if path else table.name] = counts.cpu()
-        return found
+                counts_of_tables[f"{path}.{table.name}" if path else table.name] = counts.cpu()
+        return counts_of_tables
 
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, nn.Parameter]]:
-        """Those of the model, under its names; of the dense kernel this rank's shards. Fused shards
-        are none."""
+        """Parameters of the model under its names, with this rank's shards of the dense kernel.
+        Fused shards are not parameters."""
         return self.module.named_parameters(prefix, recurse, remove_duplicate)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """That of the model, under its names; every rank has all of them.
+        """State dict of the model under its names, with all tables on every rank.
 
-        A sharded table is a ``ShardedTensor``, also on ranks that hold no shard of it. Its local
-        shards are the weights in use, so that torch.distributed.checkpoint saves and loads them
-        under any plan, as it does TorchRec's. With ``towers`` every rank calls it.
+        A sharded table is a ``ShardedTensor``, also on ranks without a shard of it. Its local
+        shards are the weights in use. torch.distributed.checkpoint saves and loads them under any
+        plan, as with TorchRec. If there are ``towers``, every rank must call this.
         """
         for hosted in self.towers:
             hosted.gather()
@@ -211,7 +202,7 @@ class DistributedModelParallel(nn.Module):
     def load_state_dict(  # type: ignore[override]
         self, state_dict: Mapping[str, Any], strict: bool = True
     ) -> Any:
-        """Copy a state dict: shards of the same plan, or whole tensors.
+        """Copy a state dict with shards of the same plan, or with whole tensors.
 
         Raises:
             RuntimeError: other names if ``strict``, or tensors that do not fit.
@@ -220,12 +211,11 @@ class DistributedModelParallel(nn.Module):
 
 
 class _DenseGradients:
-    """Averages the gradients of replicated parameters at the end of each backward pass. Those of
-    dense shards are averages over the batches of all ranks already.
+    """Averages gradients of replicated parameters at the end of each backward pass.
 
-    A pass that reaches a replicated parameter or a sharded collection ends with the all-reduce: a
-    rank whose loss reaches no replicated parameter enters it with the others. Gradients of towers
-    are averaged over the ranks of their host.
+    Every pass that reaches a replicated parameter or a sharded collection ends with the all-reduce,
+    so that all ranks enter it. Gradients of towers are averaged over the ranks of their host.
+    Gradients of dense shards are averages already.
     """
 
     def __init__(
@@ -237,22 +227,26 @@ class _DenseGradients:
         has_shards: bool,
     ) -> None:
         self._env = env
-        collections = [each for each in module.modules() if isinstance(each, ShardedCollection)]
+        collections = [
+            collection
+            for collection in module.modules()
+            if isinstance(collection, ShardedCollection)
+        ]
         shards = {
             local.parameter
-            for each in collections
-            for local in each.local_shards()
+            for collection in collections
+            for local in collection.local_shards()
             if local.parameter is not None
         }
-        replicas = [each for each in module.parameters() if each not in shards]
-        self._hosted = {each for hosted in towers for each in hosted.parameters(own=True)}
-        others = {each for hosted in towers for each in hosted.parameters(own=False)}
+        replicas = [parameter for parameter in module.parameters() if parameter not in shards]
+        self._hosted = {parameter for hosted in towers for parameter in hosted.parameters(own=True)}
+        others = {parameter for hosted in towers for parameter in hosted.parameters(own=False)}
         if has_shards or towers:
             tell_shards(shards, replicas, env.process_group, env.device)
         if towers:
-            # Norms count each tower once: a rank's cross group has one rank of each host.
+            # Norms must count each tower once: the cross group has one rank of each host.
             tell_shards([*self._hosted, *others], (), env.cross_group, env.device)
-        self._replicas = [each for each in replicas if each not in others]
+        self._replicas = [parameter for parameter in replicas if parameter not in others]
         self._collections = collections
         self._parameters: list[nn.Parameter] = []
         self._is_queued = False
@@ -262,17 +256,21 @@ class _DenseGradients:
         self._register()
 
     def begin(self) -> None:
-        """Forget a backward pass that failed: autograd dropped its callback. Register parameters
-        that were unfrozen since."""
+        """Forget a backward pass that failed, whose callback autograd dropped, and register
+        parameters that were unfrozen."""
         self._is_queued = False
         self._register()
 
     def _register(self) -> None:
-        """Average the replicas that are trainable now, and those that were once."""
+        """Average the replicas that are trainable now or were before."""
         if self._env.world_size == 1:
-            return  # Its gradients are the averages.
+            return  # The gradients of one rank are the averages.
         known = set(self._parameters)
-        trained = [each for each in self._replicas if each.requires_grad or each in known]
+        trained = [
+            parameter
+            for parameter in self._replicas
+            if parameter.requires_grad or parameter in known
+        ]
         if len(trained) == len(known):
             return
         parameter: Any
@@ -291,27 +289,28 @@ class _DenseGradients:
 
     def _reduce(self) -> None:
         self._is_queued = False
-        replicas = [each for each in self._parameters if each not in self._hosted]
+        replicas = [parameter for parameter in self._parameters if parameter not in self._hosted]
         _average(replicas, self._env.process_group, self._env.device)
-        if hosted := [each for each in self._parameters if each in self._hosted]:
+        if hosted := [parameter for parameter in self._parameters if parameter in self._hosted]:
             _average(hosted, self._env.host_group, self._env.device)
 
 
 @torch.no_grad()
 def _average(parameters: Sequence[nn.Parameter], group: Any, device: torch.device) -> None:
-    """Replace gradients by their averages over the ranks of a group."""
-    # A flag tells which parameters have a gradient: one without on every rank keeps none.
+    # Flags mark parameters with a gradient, so that one without on every rank keeps none.
     has = [parameter.grad is not None for parameter in parameters]
     gradients = [
-        torch.zeros(each.numel(), device=device) if each.grad is None else each.grad.flatten()
-        for each in parameters
+        torch.zeros(parameter.numel(), device=device)
+        if parameter.grad is None
+        else parameter.grad.flatten()
+        for parameter in parameters
     ]
     flat = torch.cat([torch.tensor(has, dtype=torch.float32, device=device), *gradients])
     with collective(group):
         dist.all_reduce(flat, group=group)
     flags, values = flat[: len(has)], flat[len(has) :] / dist.get_world_size(group)
     parts = torch.split(values, [parameter.numel() for parameter in parameters])
-    # A rank with all gradients needs no flags: it does not wait for the device.
+    # A rank with all gradients needs no flags, and so need not wait for the device.
     flags_here = has if all(has) else flags.cpu().tolist()
     for parameter, part, flag in zip(parameters, parts, flags_here, strict=True):
         if flag:
@@ -319,9 +318,8 @@ def _average(parameters: Sequence[nn.Parameter], group: Any, device: torch.devic
 
 
 def _has_dense_shards(plan: ShardingPlan) -> bool:
-    """Whether some rank holds shards that the caller's optimizer trains."""
     return any(
-        each.compute_kernel == "dense" and each.sharding_type != "data_parallel"
+        sharding.compute_kernel == "dense" and sharding.sharding_type != "data_parallel"
         for tables in plan.plan.values()
-        for each in tables.values()
+        for sharding in tables.values()
     )

@@ -1,5 +1,5 @@
-"""Which optimizer trains a table in its backward pass; ``RowWiseAdagrad``, which torch does not
-have."""
+"""Optimizers that train tables in their backward pass, and ``RowWiseAdagrad``, which torch
+lacks."""
 
 import logging
 import math
@@ -19,17 +19,17 @@ from embershard.kernels.fused_optimizer import MOMENTS
 LOG = logging.getLogger(__name__)
 
 FUSED = "_embershard_fused_optimizer"
-"""Attribute of a parameter: how it is trained in backward."""
+"""Attribute of a parameter with its optimizer in backward."""
 
 
 class RowWiseAdagrad(torch.optim.Optimizer):
-    """``sum += mean(g * g); row -= lr * g / (sqrt(sum) + eps)``, with ``sum`` one number a row.
+    """``sum += mean(g * g); row -= lr * g / (sqrt(sum) + eps)``, with one ``sum`` for each row.
 
-    Given to ``apply_optimizer_in_backward`` it names what trains tables in their backward pass, and
-    is not built. Built, it trains tables of ``data_parallel``, as any optimizer of torch does.
+    As an argument of ``apply_optimizer_in_backward``, the class names the optimizer that trains
+    tables in backward. An instance trains tables of ``data_parallel``, like any torch optimizer.
 
     Args:
-        params: of 2 dimensions.
+        params: parameters of 2 dimensions.
         lr: step size.
         eps: keeps the first step of a row finite. The default in backward is 1e-8.
 
@@ -47,11 +47,7 @@ class RowWiseAdagrad(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "eps": eps})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As of torch.optim.
-
-        Raises:
-            InputError: as of the class; the group is not added.
-        """
+        """See torch.optim. Raises InputError like the class, and does not add the group then."""
         super().add_param_group(param_group)
         if fault := _fault(self.param_groups[-1]):
             self.param_groups.pop()
@@ -59,30 +55,32 @@ class RowWiseAdagrad(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """As of torch.optim. State: ``sum``, of the parameter's dtype, ``(rows, 1)``."""
+        """See torch.optim. State: ``sum``, of the parameter's dtype, ``(rows, 1)``."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            for each in group["params"]:
-                if each.grad is None:
+            for parameter in group["params"]:
+                if parameter.grad is None:
                     continue
-                state = self.state[each]
+                state = self.state[parameter]
                 if not state:
-                    state["sum"] = each.new_zeros(len(each), 1)
-                state["sum"] += each.grad.square().mean(dim=1, keepdim=True)
-                each.addcdiv_(each.grad, state["sum"].sqrt() + group["eps"], value=-group["lr"])
+                    state["sum"] = parameter.new_zeros(len(parameter), 1)
+                state["sum"] += parameter.grad.square().mean(dim=1, keepdim=True)
+                parameter.addcdiv_(
+                    parameter.grad, state["sum"].sqrt() + group["eps"], value=-group["lr"]
+                )
         return loss
 
 
 class PartialRowWiseAdam:
-    """Names it to ``apply_optimizer_in_backward``: Adam with one second moment a row. On CUDA. Not
-    built."""
+    """Names Adam with one second moment a row, for ``apply_optimizer_in_backward`` on CUDA. It has
+    no instances."""
 
 
 class LAMB:
-    """Likewise: LAMB. On CUDA."""
+    """Names LAMB, for ``apply_optimizer_in_backward`` on CUDA. It has no instances."""
 
 
 _NAMES: Mapping[type, str] = {
@@ -113,15 +111,15 @@ _MOMENTS = ("beta1", "beta2")
 def apply_optimizer_in_backward(
     optimizer_class: type, params: Iterable[nn.Parameter], optimizer_kwargs: Mapping[str, Any]
 ) -> None:
-    """Say that sharding shall train tables in their backward pass, and how.
+    """Choose the optimizer that sharding trains tables with in their backward pass.
 
     Args:
-        optimizer_class: ``torch.optim.SGD``, ``torch.optim.Adagrad`` or ``RowWiseAdagrad``.
-            ``torch.optim.Adam``, ``PartialRowWiseAdam`` and ``LAMB`` have no CPU kernel: sharding
-            refuses them there.
+        optimizer_class: ``torch.optim.SGD``, ``torch.optim.Adagrad`` or ``RowWiseAdagrad``. On CUDA
+            also ``torch.optim.Adam``, ``PartialRowWiseAdam`` and ``LAMB``, which sharding refuses
+            on CPU.
         params: weights of the tables, before they are sharded.
-        optimizer_kwargs: ``lr``, ``eps`` and the other settings of ``optimizer_of_params``. They
-            are FBGEMM's by default, not those of the class: ``eps`` of Adagrad is 1e-8.
+        optimizer_kwargs: ``lr``, ``eps`` and the other settings of ``optimizer_of_params``.
+            Defaults are FBGEMM's, not those of the class: ``eps`` of Adagrad is 1e-8.
 
     Raises:
         InputError: another optimizer or setting.
@@ -139,14 +137,14 @@ def apply_optimizer_in_backward(
 
 
 def optimizer_of_params(fused_params: Mapping[str, Any]) -> FusedOptimizer:
-    """A sharder's ``fused_params``.
+    """The optimizer that a sharder's ``fused_params`` describe.
 
     Args:
-        fused_params: ``optimizer``: a name of FUSED_OPTIMIZERS or FBGEMM's, or its enum; without
-            one ``sgd``, as in TorchRec, which is logged once in a process;
-            ``learning_rate`` (or ``lr``), ``eps``; ``gradient_clipping`` and ``max_gradient``;
-            of ema_rowwise_adagrad ``ema_interval``, ``ema_start``, ``ema_coefficient``; on CUDA
-            ``weight_decay``, ``weight_decay_mode``, and of Adam and LAMB ``beta1``, ``beta2``.
+        fused_params: ``optimizer``: a name of FUSED_OPTIMIZERS or FBGEMM's, or its enum. Without
+            one ``sgd``, as in TorchRec, which is logged once in a process. ``learning_rate`` (or
+            ``lr``), ``eps``; ``gradient_clipping`` and ``max_gradient``; for ema_rowwise_adagrad
+            ``ema_interval``, ``ema_start``, ``ema_coefficient``; on CUDA ``weight_decay``,
+            ``weight_decay_mode``, and for Adam and LAMB ``beta1``, ``beta2``.
 
     Raises:
         InputError: an unknown setting, or one that the optimizer does not use.
@@ -154,14 +152,13 @@ def optimizer_of_params(fused_params: Mapping[str, Any]) -> FusedOptimizer:
     settings = dict(fused_params)
     if "optimizer" not in settings:
         warn_default_optimizer()
-    given = settings.pop("optimizer", "sgd")
-    name = str(given.value if isinstance(given, Enum) else given)
+    optimizer = settings.pop("optimizer", "sgd")
+    name = str(optimizer.value if isinstance(optimizer, Enum) else optimizer)
     return _optimizer(_FBGEMM_NAMES.get(name, name), settings)
 
 
 @cache
 def warn_default_optimizer() -> None:
-    """Log once in a process that ``fused_params`` without an optimizer mean SGD."""
     LOG.warning(
         "fused_params: got no optimizer: tables train by sgd, as in TorchRec; "
         "write optimizer='sgd', or another one such as 'rowwise_adagrad'"
@@ -169,13 +166,13 @@ def warn_default_optimizer() -> None:
 
 
 def optimizer_of(weight: Tensor) -> FusedOptimizer | None:
-    """What ``apply_optimizer_in_backward`` said of a table's weight. None: nothing."""
-    found: FusedOptimizer | None = getattr(weight, FUSED, None)
-    return found
+    """Optimizer that ``apply_optimizer_in_backward`` chose for a table's weight, or None."""
+    optimizer: FusedOptimizer | None = getattr(weight, FUSED, None)
+    return optimizer
 
 
-def _optimizer(name: str, given: Mapping[str, Any]) -> FusedOptimizer:
-    settings = {"learning_rate" if key == "lr" else key: value for key, value in given.items()}
+def _optimizer(name: str, params: Mapping[str, Any]) -> FusedOptimizer:
+    settings = {"learning_rate" if key == "lr" else key: value for key, value in params.items()}
     if "betas" in settings:
         settings["beta1"], settings["beta2"] = settings.pop("betas")
     if settings.pop("gradient_clipping", "max_gradient" in settings):
@@ -183,7 +180,7 @@ def _optimizer(name: str, given: Mapping[str, Any]) -> FusedOptimizer:
     else:
         settings.pop("max_gradient", None)
     if name not in FUSED_OPTIMIZERS:
-        everywhere = ", ".join(each for each in FUSED_OPTIMIZERS if each not in MOMENTS)
+        everywhere = ", ".join(other for other in FUSED_OPTIMIZERS if other not in MOMENTS)
         raise InputError(
             f"optimizer in backward: expected one of {everywhere} (on CUDA: {', '.join(MOMENTS)}); "
             f"got {name!r}"
@@ -200,13 +197,12 @@ def _optimizer(name: str, given: Mapping[str, Any]) -> FusedOptimizer:
 
 
 def _fault(group: dict[str, Any]) -> str:
-    """What is wrong with a group. Empty: nothing."""
     lr, eps = group["lr"], group["eps"]
     if not 0 <= lr < math.inf:
         return f"lr: expected a finite number at least 0, got {lr}"
     if not 0 < eps < math.inf:
         return f"eps: expected a finite number over 0, got {eps}"
-    for each in group["params"]:
-        if each.dim() != 2:
-            return f"params: expected rows and columns, got shape {tuple(each.shape)}"
+    for parameter in group["params"]:
+        if parameter.dim() != 2:
+            return f"params: expected rows and columns, got shape {tuple(parameter.shape)}"
     return ""

@@ -1,4 +1,4 @@
-"""``Outgoing``: the ids of a batch, sorted by the rank that they go to."""
+"""``Sorter`` sorts the ids of a batch by the rank that they are sent to, as ``Outgoing``."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -21,13 +21,11 @@ from embershard.sharding.layout import Layout
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outgoing:
-    """One collection's ids of this rank's batch, stream after stream, rank after rank."""
+    """Ids of this rank's batch for one collection, stream after stream, rank after rank."""
 
     examples: int
-    """B, of this rank."""
-
     ids: Tensor
-    """int64 ``(total,)``: rows within their bucket."""
+    """int64 ``(total,)``: rows of their bucket."""
 
     lengths: Tensor
     """int32 ``(streams of all ranks, B)``."""
@@ -36,26 +34,27 @@ class Outgoing:
     """float32 ``(total,)``."""
 
     counts: Tensor
-    """int64 ``(streams of all ranks,)``: ids of each."""
+    """int64 ``(streams of all ranks,)``: ids of each stream."""
 
     bag_lengths: Tensor
-    """int64 ``(lookups, B)``: as the input has them, -1 counted."""
+    """int64 ``(lookups, B)``: as in the input, with ids of -1 counted."""
 
     bag_counts: list[int]
-    """Their sum of each lookup."""
+    """Sum of ``bag_lengths`` for each lookup."""
 
     positions: Tensor | None
-    """int64 ``(total,)``: of each id among those of all lookups, -1 counted. None: pooled."""
+    """int64 ``(total,)``: position of each id among those of all lookups, with ids of -1 counted.
+    None: pooled."""
 
 
 class Sorter:
     """Checks a batch and sorts its ids by rank.
 
     Args:
-        is_weighted: whether the features' weights are sent.
-        replicated: tables that every rank holds; their features are checked and stay.
-        pooled: whether bags are summed; if not, the positions of ids are kept.
-        max_lengths: feature -> most ids of a bag, if positions are sent in place of weights.
+        is_weighted: True to send the weights of ids.
+        replicated: tables that every rank holds. Their features are checked and not sent.
+        pooled: True if bags are summed. If not, positions of ids are kept.
+        max_lengths: feature -> most ids of a bag, to send positions in place of weights.
     """
 
     def __init__(
@@ -69,13 +68,15 @@ class Sorter:
         max_lengths: Mapping[str, int] | None = None,
     ) -> None:
         self.expand = pad_variable_batch
-        """Makes a variable batch one in which all keys have equally many examples."""
+        """Turns a variable batch into one with the same number of examples for all keys."""
         self._pooled, self._max_lengths = pooled, max_lengths
         self._layout, self._is_weighted, self._replicated = layout, is_weighted, replicated
         self._device = device
         self._features = [lookup.feature for lookup in layout.lookups]
         rows = torch.tensor(
-            [each.table.num_embeddings for each in layout.lookups], dtype=torch.int64, device=CPU
+            [lookup.table.num_embeddings for lookup in layout.lookups],
+            dtype=torch.int64,
+            device=CPU,
         )
         bases = rows.cumsum(0) - rows
         self._rows, self._bases = rows.to(device), bases.to(device)
@@ -95,14 +96,13 @@ class Sorter:
         self._is_sorted = sent == list(range(len(layout.buckets)))
 
     def sort(self, features: object) -> Outgoing:
-        """Check the batch of this rank and sort its ids."""
         if not isinstance(features, KeyedJaggedTensor):
             got = type(features).__name__
             raise InputError(f"features: expected a KeyedJaggedTensor, got {got}")
         for name, tensor in (("values", features.values()), ("lengths", features.lengths())):
             if tensor.device != self._device:
                 raise InputError(
-                    f"features: {name}: expected them on {self._device}, got {tensor.device}"
+                    f"features: {name}: expected a tensor on {self._device}, got {tensor.device}"
                 )
         features = self.expand(features)
         for table in self._replicated:
@@ -121,7 +121,7 @@ class Sorter:
             ids, lookup_of_id = ids[keep], lookup_of_id[keep]
             weights = None if weights is None else weights[keep]
             positions = None if positions is None else positions[keep]
-            lengths = _counted(bag_of_id, lengths.shape)
+            lengths = _count_places(bag_of_id, lengths.shape)
         if self._is_cut:
             if bag_of_id is None:
                 bag_of_id = _bags(lengths, len(ids))
@@ -132,7 +132,7 @@ class Sorter:
             weights = None if weights is None else weights[order]
             positions = None if positions is None else positions[order]
             places = buckets * examples + bag_of_id % max(examples, 1)
-            lengths = _counted(places, (len(self._bucket_ends), examples))
+            lengths = _count_places(places, (len(self._bucket_ends), examples))
         if not self._is_sorted:
             if positions is not None:
                 positions = permute_segments(self._sent, lengths, positions)[1]
@@ -151,8 +151,8 @@ class Sorter:
     def _select(
         self, features: KeyedJaggedTensor
     ) -> tuple[list[int], Tensor, Tensor, Tensor | None]:
-        """Ids of each lookup; int64 ids, int64 lengths ``(lookups, B)`` and weights, lookup after
-        lookup."""
+        """Number of ids of each lookup, int64 ids, int64 lengths ``(lookups, B)`` and weights,
+        lookup after lookup."""
         is_read = self._is_weighted and self._max_lengths is None
         weights = weights_in(features) if is_read else None
         if is_read and weights is None:
@@ -160,8 +160,8 @@ class Sorter:
             raise InputError(f"feature {feature!r}: expected weights, got none")
         if weights is not None and weights.requires_grad:
             raise InputError(
-                "weights: expected none that require a gradient in sharded training, where they "
-                "get none; FeatureProcessedEmbeddingBagCollection trains position weights"
+                "weights: expected weights that require no gradient, which sharded training does "
+                "not compute; FeatureProcessedEmbeddingBagCollection trains position weights"
             )
         keys = features.index_per_key()
         for lookup in self._layout.lookups:
@@ -192,7 +192,7 @@ class Sorter:
                 check_positions(f"feature {feature!r}: ", features[feature].lengths(), most)
 
     def _check(self, ids: Tensor, lookup_of_id: Tensor, keep: Tensor) -> bool:
-        """Whether all ids are kept. Refuses rows outside their tables."""
+        """True if all ids are kept. Refuses rows outside their tables."""
         outside = (ids < -1) | (ids >= self._rows[lookup_of_id])
         is_outside, is_kept = torch.stack([outside.any(), keep.all()]).cpu().tolist()
         if not is_outside:
@@ -207,13 +207,13 @@ class Sorter:
 
 
 def _bags(lengths: Tensor, total: int) -> Tensor:
-    """Of each id, its bag: position in the flat lengths."""
+    """Bag of each id, as its position in the flat lengths."""
     flat = lengths.flatten()
     bags = torch.arange(len(flat), device=flat.device)
     return bags.repeat_interleave(flat, output_size=total)
 
 
-def _counted(places: Tensor, shape: Sequence[int]) -> Tensor:
-    """How often each place of a shape comes. Unlike bincount it does not wait for a device."""
+def _count_places(places: Tensor, shape: Sequence[int]) -> Tensor:
+    """Number of occurrences of each place. Unlike bincount, this does not wait for a device."""
     counts = places.new_zeros(math.prod(shape))
     return counts.scatter_add_(0, places, torch.ones_like(places)).view(*shape)

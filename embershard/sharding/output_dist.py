@@ -1,7 +1,7 @@
-"""Pooled vectors back to the ranks that asked; their gradients the same way in reverse.
+"""``OutputDist`` returns pooled vectors to the ranks of their examples, and gradients back.
 
-Step 1 is an all-to-all of all ranks, step 2 one of the ranks with the same place in their hosts,
-if some columns are summed inside hosts; see ``routes``.
+Step 1 is an all-to-all of all ranks. If hosts sum some columns, step 2 is an all-to-all of the
+ranks with the same place on their hosts; see ``routes``.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from embershard.sharding.vector_exchange import (
 
 
 class OutputDist:
-    """The exchange of one collection."""
+    """Exchanges the pooled vectors of one collection."""
 
     def __init__(
         self, layout: Layout, env: ShardingEnv, comms: QCommsConfig, *, all_shared: bool = False
@@ -32,17 +32,19 @@ class OutputDist:
         self._exchange = partial(exchange_vectors, group=env.output_group, comms=comms)
         self._routes = build_routes(layout, env.local_size, all_shared=all_shared)
         self._hosts: HostExchange | None = None
-        """Exchanges sums between hosts. If None, no columns are summed inside hosts."""
-        if any(columns.widths for columns in self._routes.sums):  # On every rank alike.
+        """Exchanges sums between hosts. None: no columns are summed inside hosts."""
+        if any(columns.widths for columns in self._routes.sums):  # The same on every rank.
             self._hosts = HostExchange(env, comms, self._routes.sums)
         self._local = env.local_size or env.world_size
-        # If no columns are summed: by place in the output, from which rank and columns.
+        # Used if no columns are summed: place in the output, and the rank and columns that it comes
+        # from.
         self._pieces = sorted(
             (copy.target, rank, copy.source, copy.width)
             for rank, columns in enumerate(self._routes.direct)
             for copy in columns.copies
         )
-        # If every rank has a part of each sum and nothing else, as of tables in row ranges.
+        # True if every rank returns a part of all columns, as with tables that are cut by rows
+        # only.
         whole = (Copy(0, 0, layout.dim),)
         self._is_whole = len(layout.parts) > 1 and all(
             columns.copies == whole for columns in self._routes.direct
@@ -52,17 +54,18 @@ class OutputDist:
         self._mean_places = torch.tensor(mean_places, dtype=torch.int64, device=env.device)
 
     def forward(self, pooled: Tensor, examples: Sequence[int], divisors: Tensor) -> Tensor:
-        """
+        """Return the vectors of this rank's examples.
+
         Args:
             pooled: float32 ``(sum(examples), columns of this rank's parts)``.
-            examples: of each rank.
+            examples: examples of each rank.
             divisors: float32 ``(B, mean lookups)``.
 
         Returns:
             float32 ``(B, layout.dim)``.
         """
         rank, routes = self.env.rank, self._routes
-        blocks = self._first(self._outgoing(pooled, examples), examples)
+        blocks = self._exchange_direct(self._outgoing(pooled, examples), examples)
         if not self.layout.is_partial:
             direct = [block for block, *_ in blocks]
             pieces = [direct[at][:, first : first + width] for _, at, first, width in self._pieces]
@@ -77,7 +80,7 @@ class OutputDist:
             self._divide(output, divisors)
             return output
         output = pooled.new_zeros(examples[rank], self.layout.dim)
-        # In the order of ranks: the sums do not depend on which one answers first.
+        # In the order of ranks, so that rounding does not depend on which rank answers first.
         for (block, *_), columns in zip(blocks, routes.direct, strict=True):
             add_columns(output, block, columns.copies)
         if self._hosts is not None:
@@ -86,7 +89,7 @@ class OutputDist:
         return output
 
     def backward(self, gradient: Tensor, examples: Sequence[int], divisors: Tensor) -> Tensor:
-        """Of ``forward``'s output to that of ``pooled``, as the mean over ranks."""
+        """Gradient of ``pooled``, as the mean over ranks."""
         gradient = gradient / self.env.world_size
         self._divide(gradient, divisors)
         of_sums = None if self._hosts is None else self._hosts.to_hosts(gradient, examples)
@@ -95,7 +98,7 @@ class OutputDist:
     def _to_holders(
         self, gradient: Tensor, of_sums: Tensor | None, examples: Sequence[int]
     ) -> Tensor:
-        """Step 1 in reverse, from the gradient of this rank's direct columns and that of its host's
+        """Reverse of step 1, from the gradients of this rank's direct columns and of its host's
         sums."""
         rank, routes, relayed = self.env.rank, self._routes, tuple[Tensor, ...]()
         if self._hosts is not None and of_sums is not None:
@@ -105,35 +108,35 @@ class OutputDist:
             parts.append((gradient, columns))
             if to // self._local == rank // self._local:
                 parts += [(block, routes.shared[to]) for block in relayed]
-        theirs, ours = self._first_blocks(examples)
+        theirs, ours = self._direct_blocks(examples)
         flat = self._exchange(gather_columns(parts), ours, theirs, is_backward=True)
         own = routes.direct[rank], routes.shared[rank]
         if not own[1].widths:
             return flat.view(sum(examples), own[0].dim)
-        found = gradient.new_empty(sum(examples), self.layout.dim_of(rank))
-        rows = torch.split(found, list(examples))
+        gradients = gradient.new_empty(sum(examples), self.layout.dim_of(rank))
+        rows = torch.split(gradients, list(examples))
         for source, (block, *shared) in enumerate(split_blocks(flat, theirs)):
             _scatter(rows[source], block, own[0])
-            for each, of_shared in zip(self._relayed_by(source), shared, strict=True):
-                _scatter(rows[each], of_shared, own[1])
-        return found
+            for relayed_rank, of_shared in zip(self._relayed_by(source), shared, strict=True):
+                _scatter(rows[relayed_rank], of_shared, own[1])
+        return gradients
 
     def divisors(self, lengths: Tensor, examples: Sequence[int]) -> Tensor:
         """float32 ``(B, mean lookups)``, from the lengths ``(lookups, B)`` of this rank's batch."""
         return lengths.index_select(0, self._mean_places).t().clamp(min=1).float()
 
     def _host_sums(self, blocks: Sequence[Sequence[Tensor]], examples: Sequence[int]) -> Tensor:
-        """The sums of this host for the ranks that this one relays to, one after the other."""
+        """Sums of this host for the ranks that this one relays to, rank after rank."""
         rank, routes = self.env.rank, self._routes
         dim, relayed = routes.sums[rank // self._local].dim, self._relayed_by(rank)
-        sums = [blocks[0][0].new_zeros(examples[each], dim) for each in relayed]
+        sums = [blocks[0][0].new_zeros(examples[relayed_rank], dim) for relayed_rank in relayed]
         for (_, *shared), columns in zip(blocks, routes.shared, strict=True):
             for place, block in zip(sums, shared, strict=bool(shared)):
                 add_columns(place, block, columns.copies)
         return torch.cat(sums)
 
     def _relayed_by(self, rank: int) -> list[int]:
-        """The ranks whose sums this rank's host adds up on ``rank``; none on other hosts."""
+        """Ranks whose sums ``rank`` adds up, if it is on this host; otherwise none."""
         if self._hosts is None or rank // self._local != self.env.rank // self._local:
             return []
         return list(range(rank % self._local, self.env.world_size, self._local))
@@ -143,32 +146,35 @@ class OutputDist:
             vectors[:, slice(*lookup.columns)] /= divisors[:, place : place + 1]
 
     def _outgoing(self, pooled: Tensor, examples: Sequence[int]) -> Tensor:
-        """``pooled`` in the order of step 1."""
+        """``pooled`` in the order in which step 1 sends it."""
         direct, shared = self._routes.direct[self.env.rank], self._routes.shared[self.env.rank]
         if not shared.widths:
             return pooled.reshape(-1)
         rows, parts = torch.split(pooled, list(examples)), list[Tensor]()
         for to in range(len(examples)):
             parts.append(_select(rows[to], direct))
-            parts += [_select(rows[each], shared) for each in self._relayed_by(to)]
+            parts += [_select(rows[relayed_rank], shared) for relayed_rank in self._relayed_by(to)]
         return torch.cat([part.flatten() for part in parts])
 
-    def _first(self, values: Tensor, examples: Sequence[int]) -> list[list[Tensor]]:
-        """Of each rank: direct columns, then shared ones for each rank that is relayed."""
-        theirs, ours = self._first_blocks(examples)
+    def _exchange_direct(self, values: Tensor, examples: Sequence[int]) -> list[list[Tensor]]:
+        """Step 1: from each rank, its direct columns, then shared columns for each relayed rank."""
+        theirs, ours = self._direct_blocks(examples)
         flat = self._exchange(values, theirs, ours, is_backward=False)
         return split_blocks(flat, ours)
 
-    def _first_blocks(
+    def _direct_blocks(
         self, examples: Sequence[int]
     ) -> tuple[list[list[VectorBlock]], list[list[VectorBlock]]]:
-        """Of step 1: what this rank sends to each in forward, and gets from each."""
+        """Blocks that this rank sends to each rank in step 1, and receives from each."""
         rank, routes = self.env.rank, self._routes
         direct, shared = routes.direct[rank].widths, routes.shared[rank].widths
         theirs = [
             [
                 VectorBlock(examples[to], direct),
-                *(VectorBlock(examples[each], shared) for each in self._relayed_by(to)),
+                *(
+                    VectorBlock(examples[relayed_rank], shared)
+                    for relayed_rank in self._relayed_by(to)
+                ),
             ]
             for to in range(len(examples))
         ]
@@ -180,8 +186,8 @@ class OutputDist:
                 [
                     VectorBlock(examples[rank], routes.direct[source].widths),
                     *(
-                        VectorBlock(examples[each], routes.shared[source].widths)
-                        for each in relayed
+                        VectorBlock(examples[relayed_rank], routes.shared[source].widths)
+                        for relayed_rank in relayed
                     ),
                 ]
             )
@@ -189,7 +195,6 @@ class OutputDist:
 
 
 def _select(rows: Tensor, columns: Columns) -> Tensor:
-    """Those columns of all parts of a rank."""
     if columns.dim == rows.shape[1]:
         return rows
     parts = [rows[:, copy.source : copy.source + copy.width] for copy in columns.sources]
@@ -197,7 +202,6 @@ def _select(rows: Tensor, columns: Columns) -> Tensor:
 
 
 def _scatter(rows: Tensor, block: Tensor, columns: Columns) -> None:
-    """``_select`` in reverse."""
     for copy in columns.sources:
         rows[:, copy.source : copy.source + copy.width] = block[
             :, copy.target : copy.target + copy.width

@@ -1,11 +1,11 @@
-"""Loops over batches: one step a call, and the inputs of the next steps on their way meanwhile.
+"""Training loops with one step a call, which send the inputs of the next steps in the meantime.
 
     TrainPipelineBase         i: exchange, compute
     TrainPipelineSparseDist   i: compute        i + 1: ids sent        i + 2: sizes sent
     EvalPipelineSparseDist    the same without backward
 
-Each batch begins with an exchange that also says whether a rank has one. So a bad batch, data that
-raises, or data that ends on some ranks only is one error on every rank, at its own step.
+Each batch begins with an exchange in which every rank says whether it has one. So if some rank's
+batch is bad, or its data raises or ends early, that step fails with one error on every rank.
 """
 
 from __future__ import annotations
@@ -30,26 +30,24 @@ Out = TypeVar("Out")
 
 @dataclass(slots=True)
 class _Step:
-    """A batch in flight."""
-
     source: Iterator[Any]
     batch: Any
     exchange: Exchange
     failure: InputError | None = None
-    """What its step raises, on every rank."""
+    """Error of its step, on every rank."""
 
 
 class _Pipeline(Generic[In, Out]):
-    """The batches in flight: fetched, and their exchange begun, ahead of their step.
+    """A queue of batches that are fetched, and whose exchange is started, before their step.
 
-    Every rank does the same with the same steps: collectives match by their order.
+    Collectives match by their order, so every rank makes the same calls.
     """
 
     _AHEAD: int
-    """Steps whose exchange is begun ahead."""
+    """Number of steps whose exchange is started early."""
 
     _is_drained = True
-    """False: if the data has ended, the batch before the end is kept for the next source."""
+    """False: at the end of the data, the last batch is kept for the next iterator."""
 
     def __init__(
         self,
@@ -58,7 +56,11 @@ class _Pipeline(Generic[In, Out]):
         device: torch.device,
         custom_model_fwd: Callable[[In], tuple[Tensor, Out]] | None = None,
     ) -> None:
-        parallel = [each for each in model.modules() if isinstance(each, DistributedModelParallel)]
+        parallel = [
+            submodule
+            for submodule in model.modules()
+            if isinstance(submodule, DistributedModelParallel)
+        ]
         if len(parallel) != 1:
             raise InputError(
                 f"model: expected one DistributedModelParallel in it, got {len(parallel)}"
@@ -75,20 +77,20 @@ class _Pipeline(Generic[In, Out]):
         self._exhausted: Iterator[Any] | None = None
 
     def progress(self, dataloader_iter: Iterator[In]) -> Out:
-        """Train the next batch, unless the model is in eval mode. Every rank calls it as often.
+        """Train the next batch, or only run it if the model is in eval mode. Every rank calls this.
 
         Args:
-            dataloader_iter: of batches; as many on every rank. Another one than in the last call
-                begins when the batches in flight are done.
+            dataloader_iter: iterator of batches, equally many on every rank. A new iterator starts
+                after the batches in flight.
 
         Returns:
             The model's output.
 
         Raises:
             StopIteration: the data has ended, on every rank.
-            InputError: the batch of some rank is bad, its data raised, or has ended while that of
-                others has not: the same message on every rank. The next call takes the next batch.
-                Or the model returned something else than the loss and the output.
+            InputError: some rank's batch is bad, or its data raised or ended before that of others:
+                the same message on every rank, and the next call takes the next batch. Or the model
+                did not return a pair of loss and output.
         """
         losses, output = self._forward(dataloader_iter)
         if self._model.training:
@@ -98,29 +100,27 @@ class _Pipeline(Generic[In, Out]):
         return output
 
     def _forward(self, source: Iterator[In]) -> tuple[Tensor, Out]:
-        """The loss and output of the next batch.
-
-        Raises:
-            StopIteration: the data of all ranks has ended.
-            InputError: a bad batch, the same message on every rank; or the model returned no pair.
-        """
+        """Loss and output of the next batch. For errors see ``progress``."""
         is_known = self._AHEAD > 0 and self._inputs.compare()
         with self._stream.entered(after_model=not self._queue):
-            step, found = self._take(source, self._AHEAD if is_known else 0)
-        self._stream.leave(step.batch, [part for each in found for part in each.tensors()])
+            step, incoming = self._take(source, self._AHEAD if is_known else 0)
+        self._stream.leave(
+            step.batch, [part for collection in incoming for part in collection.tensors()]
+        )
         if is_known or not self._AHEAD:
-            running = step.exchange.placed(found)
+            running = step.exchange.placed(incoming)
         else:
             running = self._inputs.observed({"batch": step.batch})
         trains = torch.is_grad_enabled() and self._model.training
-        with running, torch.set_grad_enabled(trains):  # With it lookups count as training.
+        # Lookups count as training if gradients are enabled.
+        with running, torch.set_grad_enabled(trains):
             returned: object = self._call(step.batch)
         if not isinstance(returned, tuple | list) or len(returned) != 2:
             raise InputError(f"the model returned {_kind(returned)}; expected (loss, output)")
         return returned[0], returned[1]
 
     def _take(self, source: Iterator[Any], ahead: int) -> tuple[_Step, list[Incoming]]:
-        """The next step, and what the collections look up in it."""
+        """The next step and its ids, one entry for each collection."""
         while True:
             self._fill(source, 1 + min(ahead, 1))
             step = self._queue[0]
@@ -129,9 +129,9 @@ class _Pipeline(Generic[In, Out]):
                 break
             if step.source is source:
                 self._stop()
-            self._queue.popleft()  # The caller has gone on to other data.
-        found = step.exchange.dist.finish()
-        self._stream.mark()  # The model does not wait for the inputs of the steps that follow.
+            self._queue.popleft()  # The end of an iterator that the caller has replaced.
+        incoming = step.exchange.dist.finish()
+        self._stream.mark()  # The model need not wait for inputs of later steps.
         if ahead:
             following = self._queue[1]
             self._send(following)
@@ -142,7 +142,7 @@ class _Pipeline(Generic[In, Out]):
         self._queue.popleft()
         if step.failure is not None:
             raise step.failure
-        return step, found
+        return step, incoming
 
     def _fill(self, source: Iterator[Any], count: int) -> None:
         while len(self._queue) < count:
@@ -153,7 +153,7 @@ class _Pipeline(Generic[In, Out]):
                     batch = self._stream.moved(next(source))
                 except StopIteration:
                     self._exhausted, is_end = source, True
-                except Exception as error:  # Told to all ranks, which wait for this one.
+                except Exception as error:  # Sent to all ranks, which wait for this one.
                     failure = error
             exchange = self._inputs.start({"batch": batch}, failure=failure, is_end=is_end)
             self._queue.append(_Step(source, batch, exchange))
@@ -165,7 +165,6 @@ class _Pipeline(Generic[In, Out]):
             step.failure = error
 
     def _stop(self) -> None:
-        """The data of all ranks has ended; steps after the end have none."""
         for step in self._queue:
             self._send(step)
         self._queue.clear()
@@ -173,7 +172,6 @@ class _Pipeline(Generic[In, Out]):
 
 
 def _kind(value: object) -> str:
-    """What a model returned, for messages."""
     if isinstance(value, Tensor):
         return f"a Tensor of shape {list(value.shape)}"
     name = type(value).__name__
@@ -182,14 +180,14 @@ def _kind(value: object) -> str:
 
 @final
 class TrainPipelineBase(_Pipeline[In, Out]):
-    """Trains a batch a call, one after the other.
+    """Trains one batch a call, without overlap.
 
     Args:
-        model: a ``DistributedModelParallel``, or a module with one in it. Its forward takes a
-            batch and returns the loss and the output. In eval mode only forward runs.
-        optimizer: of its parameters.
-        device: of the model. On CUDA batches are copied to it, those with ``record_stream`` and
-            ``to`` and tensors, in lists, tuples and dictionaries.
+        model: a ``DistributedModelParallel``, or a module that contains one. Its forward takes a
+            batch and returns loss and output. In eval mode only forward runs.
+        optimizer: optimizer of its parameters.
+        device: device of the model. On CUDA batches are copied to it: tensors and objects with
+            ``to`` and ``record_stream``, in lists, tuples and dictionaries.
         custom_model_fwd: called with the batch in place of the model.
 
     Raises:
@@ -201,19 +199,19 @@ class TrainPipelineBase(_Pipeline[In, Out]):
 
 @final
 class TrainPipelineSparseDist(_Pipeline[In, Out]):
-    """As ``TrainPipelineBase``, with the same results bit for bit, while the inputs of the next two
-    batches are exchanged.
+    """``TrainPipelineBase`` that exchanges the inputs of the next two batches during a step.
+    Results are bit-equal.
 
-    During the computation of batch i the ids of batch i + 1 and the sizes of batch i + 2 are on
-    their way. The first batch is not overlapped: it shows where in a batch each collection's input
-    is. A collection whose input is computed by the model exchanges it during its own step.
+    While batch i is computed, the ids of batch i + 1 and the sizes of batch i + 2 are sent. The
+    first batch is not overlapped, since it shows where in a batch each collection's input is. If
+    the model computes a collection's input, that is exchanged in its own step.
 
     Args:
-        execute_all_batches: False: the batch before the end of the data is kept, and is first with
-            the next ``dataloader_iter``.
+        execute_all_batches: False: at the end of the data, the last batch is kept and comes first
+            with the next ``dataloader_iter``.
 
     Raises:
-        InputError: as ``TrainPipelineBase``.
+        InputError: see ``TrainPipelineBase``.
     """
 
     _AHEAD = 2
@@ -231,12 +229,11 @@ class TrainPipelineSparseDist(_Pipeline[In, Out]):
         self._is_drained = execute_all_batches
 
     def detach(self) -> nn.Module:
-        """The model, for steps outside the pipeline. It is the one that was given, unchanged;
-        batches in flight are kept."""
+        """The model, unchanged, for steps outside the pipeline. Batches in flight are kept."""
         return self._model
 
     def attach(self, model: nn.Module | None = None) -> None:
-        """Go on after ``detach``, as in TorchRec; needed for nothing here.
+        """Exists for TorchRec's API; continuing after ``detach`` needs no call.
 
         Raises:
             InputError: another model.
@@ -247,8 +244,7 @@ class TrainPipelineSparseDist(_Pipeline[In, Out]):
 
 @final
 class EvalPipelineSparseDist(_Pipeline[In, Out]):
-    """As ``TrainPipelineSparseDist``, without gradients: nothing is trained. ``optimizer`` is not
-    used and may be None."""
+    """``TrainPipelineSparseDist`` without gradients and training. ``optimizer`` may be None."""
 
     _AHEAD = 2
 

@@ -1,6 +1,6 @@
-"""Plans by sharding type: ``construct_module_sharding_plan`` and a helper for each type.
+"""``construct_module_sharding_plan``, and a helper for each sharding type.
 
-``compute_kernel`` of the helpers is a value of ``EmbeddingComputeKernel``. None: fused.
+Every helper takes ``compute_kernel``, a value of ``EmbeddingComputeKernel``. None: fused.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,13 +28,10 @@ from embershard.sharding.types import (
 
 
 class Ranks(NamedTuple):
-    """The ranks of a job."""
-
     world_size: int
     local_size: int
 
     def of_host(self, host: int, *, where: str) -> list[int]:
-        """Those of one host."""
         hosts = self.world_size // self.local_size
         if not 0 <= host < hosts:
             raise InputError(f"{where}: expected a host in 0 .. {hosts - 1}, got {host}")
@@ -43,7 +40,7 @@ class Ranks(NamedTuple):
 
 Span: TypeAlias = tuple[int, int]
 ParameterShardingGenerator: TypeAlias = Callable[[EmbeddingConfig, Ranks], ParameterSharding]
-"""From a table and the ranks of the job to a way of cutting it."""
+"""Makes a table's sharding from its config and the ranks of the job."""
 
 
 def data_parallel() -> ParameterShardingGenerator:
@@ -60,7 +57,6 @@ def data_parallel() -> ParameterShardingGenerator:
 
 
 def table_wise(rank: int, *, compute_kernel: str | None = None) -> ParameterShardingGenerator:
-    """The whole table on one rank."""
     rank = _integer(rank, "table_wise: rank")
 
     def cut(table: EmbeddingConfig, ranks: Ranks) -> ParameterSharding:
@@ -75,7 +71,7 @@ def row_wise(
     """Row ranges over all ranks.
 
     Args:
-        sizes: rows of each rank, 0 for none. None: as many on each, fewer on the last.
+        sizes: rows of each rank, maybe 0. None: equally many, fewer on the last rank.
     """
     sizes = None if sizes is None else _integers(sizes, "row_wise: sizes")
 
@@ -101,9 +97,9 @@ def column_wise(
     """Column ranges, one for each of ``ranks``.
 
     Args:
-        ranks: a rank may come twice. None: all, in order.
-        size_per_rank: columns of each range, multiples of 4 but for the last. None: about as many
-            each.
+        ranks: ranks in order; one may occur twice. None: all.
+        size_per_rank: columns of each range, multiples of 4 except for the last. None: about
+            equally many.
     """
     ranks = None if ranks is None else _integers(ranks, "column_wise: ranks")
     if size_per_rank is not None:
@@ -128,7 +124,6 @@ def column_wise(
 def table_row_wise(
     host_index: int, *, compute_kernel: str | None = None
 ) -> ParameterShardingGenerator:
-    """Row ranges over the ranks of one host."""
     host_index = _integer(host_index, "table_row_wise: host_index")
 
     def cut(table: EmbeddingConfig, ranks: Ranks) -> ParameterSharding:
@@ -143,7 +138,7 @@ def table_row_wise(
 def table_column_wise(
     host_index: int, *, compute_kernel: str | None = None
 ) -> ParameterShardingGenerator:
-    """Column ranges over the ranks of one host, at most one for each 4 columns."""
+    """Column ranges over the ranks of one host, at most one range for each 4 columns."""
     host_index = _integer(host_index, "table_column_wise: host_index")
 
     def cut(table: EmbeddingConfig, ranks: Ranks) -> ParameterSharding:
@@ -158,7 +153,7 @@ def table_column_wise(
 def grid_shard(
     host_indexes: Sequence[int], *, compute_kernel: str | None = None
 ) -> ParameterShardingGenerator:
-    """Column ranges, one for each of the hosts, each cut by rows over the ranks of its host."""
+    """Column ranges, one for each host, each cut by rows over the ranks of its host."""
     host_indexes = _integers(host_indexes, "grid_shard: host_indexes")
 
     def cut(table: EmbeddingConfig, ranks: Ranks) -> ParameterSharding:
@@ -174,7 +169,7 @@ def grid_shard(
         for host, span in zip(host_indexes, columns, strict=True):
             placed = ranks.of_host(host, where=f"table {table.name!r}: grid_shard")
             rows = _cut_rows(table, len(placed))
-            shards += [(each, span, rank) for each, rank in zip(rows, placed, strict=False)]
+            shards += [(row_span, span, rank) for row_span, rank in zip(rows, placed, strict=False)]
         return _sharded(ShardingType.GRID_SHARD, table, shards, compute_kernel)
 
     return cut
@@ -188,21 +183,21 @@ def construct_module_sharding_plan(
     world_size: int | None = None,
     device_type: str | None = None,
 ) -> EmbeddingModuleShardingPlan:
-    """The plan of one collection, checked.
+    """Make and check the plan of one collection.
 
     Args:
         module: an ``EmbeddingBagCollection`` or ``EmbeddingCollection``, plain or fused.
-        per_param_sharding: table name -> what one of the helpers gave; every table once.
-        sharder: of this kind of collection, as TorchRec takes it. Checked, and of no effect:
-            sharders are given to ``DistributedModelParallel``.
-        local_size: ranks of a host. None: what torchrun says (``LOCAL_WORLD_SIZE``), or all.
-        world_size: number of ranks. None: of torch.distributed's default group, or 1.
-        device_type: ``cpu`` or ``cuda``, as TorchRec takes it. Checked, and of no effect.
+        per_param_sharding: every table's name -> result of one of the helpers.
+        sharder: checked only, since ``DistributedModelParallel`` takes sharders; here for
+            TorchRec's API.
+        local_size: ranks of a host. None: ``LOCAL_WORLD_SIZE`` of torchrun, or all ranks.
+        world_size: number of ranks. None: those of torch.distributed's default group, or 1.
+        device_type: ``cpu`` or ``cuda``. Checked only; here for TorchRec's API.
 
     Raises:
-        InputError: no collection, another sharder or device, a table that is not there or has no
-            sharding, a cut that does not fit its table or the ranks, or a ``LOCAL_WORLD_SIZE`` that
-            is no number.
+        InputError: no collection, another sharder or device, an unknown or missing table, a cut
+            that does not fit its table or the ranks, or a ``LOCAL_WORLD_SIZE`` that is not a
+            number.
     """
     if world_size is None:
         world_size = dist.get_world_size() if dist.is_initialized() else 1
@@ -218,8 +213,8 @@ def construct_module_sharding_plan(
         )
     if not isinstance(per_param_sharding, Mapping):
         raise InputError(
-            "per_param_sharding: expected a mapping of table names to what helpers gave, got "
-            f"{type(per_param_sharding).__name__}"
+            "per_param_sharding: expected a mapping of table names to shardings such as "
+            f"row_wise(), got {type(per_param_sharding).__name__}"
         )
     tables, ranks = tables_of(module), Ranks(world_size, local_size)
     can_shard = getattr(sharder, "can_shard", None)
@@ -237,9 +232,9 @@ def construct_module_sharding_plan(
         if name not in known:
             raise InputError(f"plan: table {name!r}: expected one of {list(known)}")
         if not callable(generator) or generator in _HELPERS:
-            given = getattr(generator, "__name__", generator)
+            got = getattr(generator, "__name__", generator)
             raise InputError(
-                f"plan: table {name!r}: expected what a helper gave, as row_wise(), got {given}"
+                f"plan: table {name!r}: expected a sharding such as row_wise(), got {got}"
             )
         plan[name] = generator(known[name], ranks)
     check_module_plan(plan, tables, world_size=world_size, where="plan", device=None)
@@ -252,7 +247,7 @@ def _sharded(
     shards: Sequence[tuple[Span | None, Span | None, int]],
     compute_kernel: str | None,
 ) -> ParameterSharding:
-    """Of rows, columns and rank of each shard. None: all of the table's."""
+    """Make a sharding from rows, columns and rank of each shard. None: all rows or columns."""
     if not isinstance(compute_kernel, str | None):
         raise InputError(
             f"table {table.name!r}: compute_kernel: expected a value of EmbeddingComputeKernel, "
@@ -285,7 +280,7 @@ _HELPERS: tuple[object, ...] = (
 
 
 def _cut_rows(table: EmbeddingConfig, count: int) -> list[Span]:
-    """As TorchRec cuts them: as many rows each, fewer in the last, none empty."""
+    """Cut rows as TorchRec does: equally many, fewer in the last range, none empty."""
     rows = table.num_embeddings
     block = -(-rows // count)
     return [(first, min(first + block, rows)) for first in range(0, rows, block)]
@@ -300,8 +295,8 @@ def _spans(sizes: Sequence[int]) -> list[Span]:
 
 
 def _integer(value: object, where: str) -> int:
-    """An integer of Python, numpy or torch, as Python's. Raises InputError if it is none, or a
-    bool."""
+    """Convert an integer of Python, numpy or torch to Python's. Raises InputError for other types
+    and bool."""
     try:
         if not isinstance(value, bool):
             return index(value)  # type: ignore[arg-type]
@@ -311,7 +306,6 @@ def _integer(value: object, where: str) -> int:
 
 
 def _integers(values: object, where: str) -> list[int]:
-    """Integers as Python's; see ``_integer``."""
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise InputError(f"{where}: expected a sequence of integers, got {values!r}")
-    return [_integer(each, f"{where}.{place}") for place, each in enumerate(values)]
+    return [_integer(value, f"{where}.{place}") for place, value in enumerate(values)]

@@ -1,4 +1,4 @@
-"""``chosen_sharders``: whether a plan fits a model and its ranks, and who shards what."""
+"""``chosen_sharders`` checks that a plan fits a model and its ranks, and chooses sharders."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -25,31 +25,30 @@ def chosen_sharders(
     *,
     settings: str = "",
 ) -> dict[str, Sharder]:
-    """The sharder of each collection in the plan, by path. Every rank calls this, with the same
+    """The sharder of each collection in the plan, by path. Every rank calls this with the same
     ``settings``.
 
     Raises:
-        InputError: the plan does not fit the model or the ranks, or differs between ranks: the
-            same message on every rank, with the rank named.
+        InputError: the plan does not fit the model or the ranks, or differs between ranks: the same
+            message on every rank, with the rank's number.
     """
     return agree(
         env.process_group,
-        lambda: _checked(module, plan, sharders, env),
-        lambda found: _lines(module, plan, found, settings, env.device.type),
+        lambda: _check_plan(module, plan, sharders, env),
+        lambda chosen: _lines(module, plan, chosen, settings, env.device.type),
     )
 
 
-def _checked(
+def _check_plan(
     module: nn.Module,
     plan: ShardingPlan,
     sharders: Sequence[Sharder],
     env: ShardingEnv,
 ) -> dict[str, Sharder]:
-    """The sharder of each collection in the plan, by path."""
-    if not isinstance(plan, ShardingPlan):  # For calls that no type checker saw.
+    if not isinstance(plan, ShardingPlan):  # For callers without a type checker.
         raise InputError(
-            "plan: expected a ShardingPlan, as EmbeddingShardingPlanner.collective_plan makes one, "
-            f"got {type(plan).__name__}"
+            "plan: expected a ShardingPlan, such as EmbeddingShardingPlanner.collective_plan "
+            f"returns, got {type(plan).__name__}"
         )
     if not isinstance(plan.plan, Mapping):
         raise InputError(
@@ -72,21 +71,20 @@ def _checked(
 def planned_collections(
     module: nn.Module, plan: ShardingPlan, sharders: Sequence[Sharder]
 ) -> Iterator[tuple[str, EmbeddingModuleShardingPlan, nn.Module, Sharder]]:
-    """The collections of a plan: path, cuts of its tables, the collection and its sharder.
-
-    Raises:
-        InputError: the model has none there that a sharder shards.
-    """
+    """Each collection of a plan: path, sharding of its tables, collection and sharder. Raises
+    InputError if no sharder can shard the module at a path."""
     modules = dict(module.named_modules())
     for path, cut in plan.plan.items():
-        where, found = f"plan: module {path!r}", modules.get(path)
-        if found is None:
+        where, collection = f"plan: module {path!r}", modules.get(path)
+        if collection is None:
             raise InputError(f"{where}: expected a module of {type(module).__name__}, got none")
-        sharder = next((each for each in sharders if each.can_shard(found)), None)
+        sharder = next(
+            (candidate for candidate in sharders if candidate.can_shard(collection)), None
+        )
         if sharder is None:
-            kind = type(found).__name__
-            raise InputError(f"{where}: expected a module that a sharder shards, got {kind}")
-        yield path, cut, found, sharder
+            kind = type(collection).__name__
+            raise InputError(f"{where}: expected a module that a sharder can shard, got {kind}")
+        yield path, cut, collection, sharder
 
 
 def _lines(
@@ -96,33 +94,33 @@ def _lines(
     settings: str,
     device: str,
 ) -> list[str]:
-    """Equal on ranks that train together."""
-    said = [f"{settings}, device={device}"]
+    """Description of a plan and model, equal on ranks that can train together."""
+    lines = [f"{settings}, device={device}"]
     for path, sharder in sorted(chosen.items()):
         collection: Any = module.get_submodule(path)
         where = f"module {path!r}: {type(collection).__name__}"
-        said.append(f"{where}: is_weighted={getattr(collection, 'is_weighted', bool)()}")
+        lines.append(f"{where}: is_weighted={getattr(collection, 'is_weighted', bool)()}")
         for exchange, comms in sharder.comms.items():
-            said += _fields(f"{where}: {exchange}", comms)
+            lines += _fields(f"{where}: {exchange}", comms)
         optimizers = sharder.optimizers(collection, plan.plan[path], where=path, device=device)
         for table in tables_of(collection):
             at = f"module {path!r}: table {table.name!r}"
             pooling = getattr(table, "pooling", None)
-            said.append(f"{at}: {table.num_embeddings} x {table.embedding_dim} {table.data_type}")
-            said.append(f"{at}: features {table.feature_names}, pooling {pooling}")
+            lines.append(f"{at}: {table.num_embeddings} x {table.embedding_dim} {table.data_type}")
+            lines.append(f"{at}: features {table.feature_names}, pooling {pooling}")
             cut = plan.plan[path][table.name]
-            said.append(f"{at}: {cut.sharding_type}, {cut.compute_kernel} kernel")
-            said += (f"{at}: {shard.model_dump_json()}" for shard in cut.sharding_spec)
+            lines.append(f"{at}: {cut.sharding_type}, {cut.compute_kernel} kernel")
+            lines += (f"{at}: {shard.model_dump_json()}" for shard in cut.sharding_spec)
             if table.name in optimizers:
-                said += _fields(f"{at}: optimizer", optimizers[table.name])
-    said += [
-        f"{name}: {each.dtype} {tuple(each.shape)}, requires_grad={each.requires_grad}"
-        for name, each in [*module.named_parameters(), *module.named_buffers()]
+                lines += _fields(f"{at}: optimizer", optimizers[table.name])
+    lines += [
+        f"{name}: {tensor.dtype} {tuple(tensor.shape)}, requires_grad={tensor.requires_grad}"
+        for name, tensor in [*module.named_parameters(), *module.named_buffers()]
     ]
-    return said
+    return lines
 
 
 def _fields(where: str, settings: Any) -> Iterator[str]:
-    """Of a dataclass, a line each: the first that differs is what a message shows."""
-    for each in fields(settings):
-        yield f"{where}: {each.name} {getattr(settings, each.name)}"
+    """One line for each field of a dataclass. Messages show the first line that differs."""
+    for field in fields(settings):
+        yield f"{where}: {field.name} {getattr(settings, field.name)}"

@@ -1,5 +1,5 @@
-"""``Routes``: which pooled columns go straight to the rank that asked, and which are summed inside
-their host first.
+"""``Routes``: which pooled columns are sent straight to the rank of their examples, and which are
+first summed inside a host.
 
     a table cut by rows over ranks 0 and 1 of host 0; host 1 has ranks 2 and 3
 
@@ -8,7 +8,7 @@ their host first.
     0 ──┬──▶ 1 ──▶ 3       2. one sum for each rank crosses between the hosts
     1 ──┘
 
-Columns that only one rank of a host has go straight to the rank that asked, in step 1.
+Columns that only one rank of a host has are sent straight, in step 1.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,13 +23,13 @@ class Columns:
     """Columns of some parts of a rank, side by side."""
 
     copies: tuple[Copy, ...]
-    """From them, neighbours as one, to the output, or to the sums of a host."""
+    """Copies from these columns to the output or to the sums of a host, contiguous ones merged."""
 
     widths: tuple[int, ...]
-    """Of each part: one vector."""
+    """Width of each part's vector."""
 
     sources: tuple[Copy, ...]
-    """From the columns of all parts of the rank to them."""
+    """Copies from the columns of all parts of the rank to these columns."""
 
     @property
     def dim(self) -> int:
@@ -38,45 +38,48 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """Of one collection."""
-
     direct: tuple[Columns, ...]
-    """Of each rank: to the output."""
+    """For each rank, columns that go to the output."""
 
     shared: tuple[Columns, ...]
-    """Of each rank: to the sums of its host."""
+    """For each rank, columns that go to the sums of its host."""
 
     sums: tuple[Columns, ...]
-    """Of each host: from its sums to the output."""
+    """For each host, columns from its sums to the output."""
 
 
 def build_routes(layout: Layout, local_size: int | None, *, all_shared: bool = False) -> Routes:
-    """The routes of a layout.
+    """Build the routes of a layout.
 
     Args:
-        local_size: ranks of a host. If None, no column is summed inside hosts.
-        all_shared: True if columns that one rank has take the way of sums too.
+        local_size: ranks of a host. None: no column is summed inside hosts.
+        all_shared: True to route all columns through the hosts' sums.
     """
     spans, local_size = [_spans(layout, rank) for rank in range(len(layout.parts))], local_size or 1
     sums, is_shared = list[list[Span]](), list[list[bool]]()
     for first in range(0, len(spans), local_size):
         of_host = spans[first : first + local_size]
         for rank, own in enumerate(of_host):
-            others = [span for other, each in enumerate(of_host) if other != rank for span in each]
+            others = [
+                span
+                for other, spans_of_rank in enumerate(of_host)
+                if other != rank
+                for span in spans_of_rank
+            ]
             is_shared.append(
                 [all_shared or any(_overlap(span, other) for other in others) for span in own]
             )
         shared = [
             span
             for own, flags in zip(of_host, is_shared[first:], strict=True)
-            for span, is_one in zip(own, flags, strict=True)
-            if is_one
+            for span, is_chosen in zip(own, flags, strict=True)
+            if is_chosen
         ]
         sums.append(_pieces(shared))
     starts = [dict(zip((span.first for span in host), _starts(host), strict=True)) for host in sums]
     return Routes(
         tuple(
-            _columns(own, [not each for each in flags])
+            _columns(own, [not flag for flag in flags])
             for own, flags in zip(spans, is_shared, strict=True)
         ),
         tuple(
@@ -88,13 +91,13 @@ def build_routes(layout: Layout, local_size: int | None, *, all_shared: bool = F
 
 
 def _spans(layout: Layout, rank: int) -> list[Span]:
-    """Of each part of a rank: its columns of the output."""
-    found = list[Span]()
+    """Columns of the output of each part of a rank."""
+    columns = list[Span]()
     for part in layout.parts[rank]:
         lookup = layout.lookups[layout.buckets[layout.streams[rank][part.stream]].lookup]
         first, end = part.shard.columns
-        found.append(Span(lookup.columns.first + first, lookup.columns.first + end))
-    return found
+        columns.append(Span(lookup.columns.first + first, lookup.columns.first + end))
+    return columns
 
 
 def _overlap(one: Span, other: Span) -> bool:
@@ -102,7 +105,7 @@ def _overlap(one: Span, other: Span) -> bool:
 
 
 def _pieces(spans: Sequence[Span]) -> list[Span]:
-    """What spans cover, cut wherever one of them begins or ends."""
+    """Union of the spans, cut at every edge of a span."""
     edges = sorted({edge for span in spans for edge in span})
     return [
         Span(*piece)
@@ -112,19 +115,19 @@ def _pieces(spans: Sequence[Span]) -> list[Span]:
 
 
 def _starts(spans: Sequence[Span]) -> list[int]:
-    """Where each begins if all stand side by side."""
+    """First column of each span if all are side by side."""
     return list(accumulate((span.end - span.first for span in spans), initial=0))[:-1]
 
 
 def _columns(
     spans: Sequence[Span], chosen: Sequence[bool], places: Mapping[int, int] | None = None
 ) -> Columns:
-    """Of the parts that are chosen. ``places``: first column in the output -> place in the sums of
-    the host. None: the output."""
+    """Columns of the chosen parts. ``places`` maps a first column of the output to its place in the
+    host's sums. None: they go to the output."""
     copies, sources, at = list[Copy](), list[Copy](), 0
     widths = list[int]()
-    for span, start, is_one in zip(spans, _starts(spans), chosen, strict=True):
-        if is_one:
+    for span, start, is_chosen in zip(spans, _starts(spans), chosen, strict=True):
+        if is_chosen:
             width = span.end - span.first
             target = span.first if places is None else places[span.first]
             add_copy(copies, Copy(at, target, width))

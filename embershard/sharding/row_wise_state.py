@@ -1,9 +1,8 @@
-"""State of row-wise optimizers: one number a row for each column range of a table.
+"""State of row-wise optimizers: one number for each row and column range of a table.
 
-It is saved as TorchRec does: the rows of the first range, those of the second, ..., one after the
-other in one dimension. A plan with other column ranges gets each of its ranges from those that
-overlap it: the same one bit for bit, the one that contains it as a copy, and several as their mean
-weighted by the columns that they share.
+It is saved as in TorchRec: the rows of the first range, those of the second, and so on, in one
+dimension. When a plan has other column ranges, each gets its state from the saved ranges that it
+overlaps: a copy of one range, or the mean of several, weighted by shared columns.
 """
 
 from collections.abc import Iterable
@@ -18,13 +17,12 @@ from embershard.sharding.plan import Span
 
 
 def column_ranges(columns: Iterable[Span]) -> list[Span]:
-    """The ranges between all edges, in order."""
-    return list(pairwise(sorted({edge for each in columns for edge in each})))
+    return list(pairwise(sorted({edge for span in columns for edge in span})))
 
 
 class RowWiseRead:
-    """Reads the state ``(rows,)`` of one shard from the ranges that were saved, which the chunks of
-    the saved weights tell."""
+    """Reads one shard's state ``(rows,)`` from the saved ranges, which the chunks of the saved
+    weights define."""
 
     def __init__(
         self,
@@ -48,7 +46,7 @@ class RowWiseRead:
         self._columns, self._state = columns, state
         self._ranges = list[Span]()
         self.blocks = list[Block]()
-        """To be read before ``finish``."""
+        """Blocks to read before ``finish``."""
         for place, (first, end) in enumerate(ranges):
             if first < columns[1] and end > columns[0]:
                 self._ranges.append((first, end))
@@ -62,7 +60,8 @@ class RowWiseRead:
                 )
 
     def finish(self) -> str:
-        """Write the state. Returns what was done to the ranges; empty where they are the same."""
+        """Write the state. Returns how ranges were converted, or an empty string if they are the
+        same."""
         first, end = self._columns
         parts = [block.tensor for block in self.blocks]
         widths = [min(end, b) - max(first, a) for a, b in self._ranges]
@@ -72,12 +71,12 @@ class RowWiseRead:
         mean = total / (end - first)
         same = torch.stack([part == parts[0] for part in parts]).all(0)
         self._state.copy_(torch.where(same, parts[0], mean.to(self._state.dtype)))
-        said = ", ".join(f"{a}..{b}" for a, b in self._ranges)
+        ranges = ", ".join(f"{a}..{b}" for a, b in self._ranges)
         if not bool(same.all()):
             return (
                 f"columns {first}..{end}: {len(parts)} column ranges were merged into 1 by their "
-                f"weighted mean: {said}"
+                f"weighted mean: {ranges}"
             )
         if self._ranges[0][0] < first or self._ranges[-1][1] > end:
-            return f"columns {first}..{end}: a copy of {said}"
+            return f"columns {first}..{end}: a copy of {ranges}"
         return ""

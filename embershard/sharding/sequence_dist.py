@@ -1,7 +1,7 @@
-"""Vectors of ids back to the ranks that sent the ids; their gradients the same way in reverse.
+"""``SequenceDist`` returns vectors of ids to the ranks that sent the ids, and gradients back.
 
-A rank returns to each rank the vectors of its ids, part after part; the receiver writes them to
-the places where the ids stood:
+A rank returns the vectors of each rank's ids, part after part. The receiver writes them to the
+places of the ids:
 
     ids sent       rank 0: [7, 9]        rank 1: [31]
     positions              [0, 2]                [1]
@@ -21,7 +21,7 @@ from embershard.sharding.vector_exchange import QCommsConfig, VectorBlock, excha
 
 
 class SequenceDist:
-    """The exchange of one collection that does not pool, of vectors of ``dim`` columns."""
+    """Exchanges vectors of ``dim`` columns for one collection that does not pool."""
 
     def __init__(self, layout: Layout, env: ShardingEnv, dim: int, comms: QCommsConfig) -> None:
         self._env, self._dim = env, dim
@@ -40,16 +40,17 @@ class SequenceDist:
         self._parts_of_rank = [len(own) for own in layout.parts]
 
     def forward(self, vectors: Tensor, incoming: Incoming) -> Tensor:
-        """
+        """Return the vectors of this rank's ids.
+
         Args:
-            vectors: float32, flat: of this rank's parts, part after part, rank after rank.
-            incoming: what they were looked up for.
+            vectors: float32, flat: vectors of this rank's parts, part after part, rank after rank.
+            incoming: ids of these vectors.
 
         Returns:
-            float32 ``(ids of all lookups, dim)``; zeros for -1.
+            float32 ``(ids of all lookups, dim)``; zeros for ids of -1.
         """
         rows = self._rows(incoming)
-        sent = _transposed(vectors, incoming.counts * self._widths.unsqueeze(1))
+        sent = _transpose_segments(vectors, incoming.counts * self._widths.unsqueeze(1))
         theirs, ours = self._theirs(incoming), self._ours(rows)
         received = self._exchange(sent, theirs, ours, is_backward=False)
         output = vectors.new_zeros(sum(incoming.outgoing.bag_counts), self._dim)
@@ -62,7 +63,7 @@ class SequenceDist:
         return output
 
     def backward(self, gradient: Tensor, incoming: Incoming) -> Tensor:
-        """Of ``forward``'s output to that of ``vectors``, as the mean over ranks."""
+        """Gradient of ``vectors``, as the mean over ranks."""
         gradient = gradient / self._env.world_size
         rows = self._rows(incoming)
         if self._is_whole:
@@ -72,7 +73,7 @@ class SequenceDist:
             sent = torch.cat([gradient[at, columns].flatten() for at, columns in blocks])
         theirs, ours = self._theirs(incoming), self._ours(rows)
         received = self._exchange(sent, ours, theirs, is_backward=True)
-        return _transposed(received, (incoming.counts * self._widths.unsqueeze(1)).t())
+        return _transpose_segments(received, (incoming.counts * self._widths.unsqueeze(1)).t())
 
     def _rows(self, incoming: Incoming) -> list[Tensor]:
         """Rows of the output that each part of all ranks returns."""
@@ -81,12 +82,11 @@ class SequenceDist:
         return [of_streams[stream] for stream in self._streams]
 
     def _sizes(self, rows: list[Tensor]) -> list[int]:
-        """Values that each part of all ranks returns."""
         widths = (columns.stop - columns.start for columns in self._columns)
         return [len(at) * width for at, width in zip(rows, widths, strict=True)]
 
     def _theirs(self, incoming: Incoming) -> list[list[VectorBlock]]:
-        """Of each rank: the vectors that this one returns to it, part after part."""
+        """For each rank, the vectors that this rank returns to it, part after part."""
         widths = self._widths.tolist()
         return [
             [VectorBlock(count, (width,)) for count, width in zip(counts, widths, strict=True)]
@@ -94,15 +94,15 @@ class SequenceDist:
         ]
 
     def _ours(self, rows: list[Tensor]) -> list[list[VectorBlock]]:
-        """Of each rank: the vectors that it returns to this one, part after part."""
+        """For each rank, the vectors that it returns to this rank, part after part."""
         widths = (columns.stop - columns.start for columns in self._columns)
         blocks = [VectorBlock(len(at), (width,)) for at, width in zip(rows, widths, strict=True)]
         ends = accumulate(self._parts_of_rank, initial=0)
         return [blocks[first:end] for first, end in pairwise(ends)]
 
 
-def _transposed(values: Tensor, sizes: Tensor) -> Tensor:
-    """Segments of ``sizes`` ``(N, M)``, which stand row after row, column after column."""
+def _transpose_segments(values: Tensor, sizes: Tensor) -> Tensor:
+    """Reorder segments of ``sizes`` ``(N, M)`` from row after row to column after column."""
     rows, columns = sizes.shape
     segments = torch.split(values, sizes.flatten().tolist())
     places = [row * columns + column for column in range(columns) for row in range(rows)]

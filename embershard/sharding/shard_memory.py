@@ -1,4 +1,4 @@
-"""Bytes that a shard takes of a rank's memory; see docs/sharding.md, "Memory of a rank"."""
+"""Bytes of a rank's memory that a shard takes; see docs/sharding.md, "Memory of a rank"."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -19,26 +19,20 @@ Number = TypeVar("Number", float, NDArray[np.float64])
 FLOAT_BYTES = 4
 ID_BYTES = 8
 WEIGHT_BYTES = 4
-"""Of an id's weight, or of its position in the bag."""
+"""Bytes of an id's weight, or of its position in the bag."""
 
 BAG_BYTES = 8
 COUNT_BYTES = 8
 
 
 def weight_bytes(rows: Number, columns: Number, data_type: DataType) -> Number:
-    """Of a shard's weights."""
     return rows * columns * data_type.dtype.itemsize
 
 
 def state_bytes(
     rows: Number, columns: Number, state_columns: Sequence[bool], *, count_accesses: bool
 ) -> Number:
-    """Of what is kept beside a shard's weights.
-
-    Args:
-        state_columns: as ``FusedOptimizer.state_columns``.
-        count_accesses: whether accesses of each row are counted.
-    """
+    """Bytes of optimizer state and access counts."""
     values = sum(state_columns)
     numbers = columns * values + (len(state_columns) - values)
     return rows * numbers * FLOAT_BYTES + rows * (COUNT_BYTES * count_accesses)
@@ -51,11 +45,11 @@ POOLED = (
 )
 
 BATCHES_AHEAD = 2
-"""Of ``TrainPipelineSparseDist``."""
+"""Batches that ``TrainPipelineSparseDist`` fetches early."""
 
 
 def id_bytes(module: nn.Module) -> int:
-    """Of an id that is sent to a shard of a collection: with its weight or position."""
+    """Bytes of an id that is sent to a shard, with its weight or position."""
     return ID_BYTES + WEIGHT_BYTES * (isinstance(module, POOLED) and module.is_weighted())
 
 
@@ -68,12 +62,12 @@ def received_bytes(
     is_pooled: bool,
     batches_ahead: int = 0,
 ) -> Number:
-    """Of a step: ids and bags that a shard's rank receives; vectors and their gradients.
+    """Bytes of a step's received ids and bags, and of vectors and their gradients.
 
     Args:
-        id_bytes: of the collection's ids.
-        is_pooled: whether a vector a bag is returned, or a vector an id.
-        batches_ahead: of a pipeline, whose ids and bags are there, too.
+        id_bytes: bytes of one id.
+        is_pooled: True if a vector is returned for each bag, False for each id.
+        batches_ahead: number of further batches whose ids and bags a pipeline holds.
     """
     vectors = bags if is_pooled else ids
     batches = 1 + batches_ahead

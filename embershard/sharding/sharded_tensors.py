@@ -1,4 +1,4 @@
-"""``ShardedTensor``s of torch: how sharded tables stand in state dicts, as in TorchRec's."""
+"""Makes torch ``ShardedTensor``s, which represent sharded tables in state dicts, as in TorchRec."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ class Region(NamedTuple):
     """A part of a sharded tensor, on any rank."""
 
     shard: Shard
-    """Whose part it is: the shard's rank holds it."""
+    """Shard whose rank holds the part."""
 
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]
@@ -34,17 +34,16 @@ class Region(NamedTuple):
 class StagedTensor(ShardedTensor):
     """A ``ShardedTensor`` that ``async_save`` can copy.
 
-    Its stager (torch 2.11 to 2.14) takes the address of every tensor, which a ShardedTensor does
-    not have. If that is 0, it makes a new tensor and copies the attributes one by one, the local
-    shards among them. A process group cannot be copied, but its name can.
+    Its stager (torch 2.11 to 2.14) needs the address of every tensor, which a ShardedTensor does
+    not have. For address 0, it makes a new tensor and copies the attributes one by one, with the
+    local shards. A process group cannot be copied, but its name can.
     """
 
     def data_ptr(self) -> int:
-        """0: there is no memory besides that of the local shards."""
+        """0, since there is no memory besides that of the local shards."""
         return 0
 
     def new_empty(self, *_: Any, **__: Any) -> Any:
-        """A tensor of the same shape, without local shards."""
         return _without_shards(self.sharding_spec(), self.metadata())
 
     @property
@@ -64,14 +63,14 @@ def sharded_tensor(
     dtype: torch.dtype,
     env: ShardingEnv,
 ) -> Any:
-    """A ``ShardedTensor`` that lies on the ranks of ``env``. Nothing is sent.
+    """Make a ``ShardedTensor`` on the ranks of ``env``, without communication.
 
     Args:
-        size: of the whole.
-        regions: all of them, which tile the whole.
-        tensors: this rank's; views, which the result shares.
-        dtype: of all regions.
-        env: the ranks, by which shards name their devices.
+        size: shape of the whole.
+        regions: regions of all ranks, which tile the whole.
+        tensors: this rank's tensors by shard. The result shares their memory.
+        dtype: dtype of all regions.
+        env: the ranks; shards name them as devices.
     """
     ignore_deprecation()
     ranks = dist.get_process_group_ranks(env.process_group)
@@ -109,5 +108,5 @@ def _without_shards(spec: Any, metadata: ShardedTensorMetadata) -> Any:
 
 
 def ignore_deprecation() -> None:
-    """Ignore torch's advice to write DTensor, which does not hold several shards a rank."""
+    """Ignore torch's advice to use DTensor, which cannot hold several shards on one rank."""
     warnings.filterwarnings("ignore", message="Please use DTensor instead")

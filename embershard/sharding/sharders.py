@@ -1,4 +1,4 @@
-"""Sharders: which modules are sharded, into what, and with which optimizers."""
+"""Sharders replace collections by sharded ones and choose the optimizers of their tables."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, final
@@ -41,12 +41,12 @@ class Sharder:
     """Shards collections of one kind.
 
     Args:
-        fused_params: of tables without an optimizer of their own (``apply_optimizer_in_backward``,
-            or a fused collection's): ``optimizer`` ("rowwise_adagrad", "adagrad", "sgd",
+        fused_params: optimizer of tables without one from ``apply_optimizer_in_backward`` or a
+            fused collection: ``optimizer`` ("rowwise_adagrad", "adagrad", "sgd",
             "ema_rowwise_adagrad"), ``learning_rate``, ``eps`` and more, see
             ``optimizer_of_params``. None: such tables are refused, unless data_parallel.
-        qcomm_codecs_registry: as what vectors and gradients travel between ranks, of
-            ``get_qcomm_codecs_registry``. None: float32.
+        qcomm_codecs_registry: result of ``get_qcomm_codecs_registry``: data types of vectors and
+            gradients between ranks. None: float32.
 
     Raises:
         InputError: a setting that cannot be used.
@@ -62,11 +62,10 @@ class Sharder:
         qcomm_codecs_registry: Mapping[str, QCommsConfig] | None = None,
     ) -> None:
         self.comms = registered_comms(qcomm_codecs_registry)
-        """As what vectors and gradients travel between ranks."""
+        """Data types of vectors and gradients between ranks."""
         self._default = None if fused_params is None else optimizer_of_params(fused_params)
 
     def can_shard(self, module: nn.Module) -> bool:
-        """Whether this sharder shards such modules."""
         return isinstance(module, self._kinds)
 
     def optimizers(
@@ -77,11 +76,11 @@ class Sharder:
         where: str,
         device: str,
     ) -> dict[str, FusedOptimizer]:
-        """Of each table whose kernel is not dense.
+        """Optimizer of each table whose kernel is not dense.
 
         Raises:
-            InputError: a table has none, or one without a kernel on the device or for a shard; or
-                weights of ids are made of other things than positions.
+            InputError: a table without an optimizer, or with one that has no kernel on the device
+                or for a shard; or weights of ids that do not depend on positions only.
         """
         if isinstance(module, FeatureProcessedEmbeddingBagCollection):
             module.position_weights()
@@ -89,7 +88,7 @@ class Sharder:
         own: FusedOptimizer | None = None
         if isinstance(module, FusedEmbeddingBagCollection | FusedEmbeddingCollection):
             own = module.optimizer
-        found, tables = dict[str, FusedOptimizer](), tables_in(module)
+        optimizers, tables = dict[str, FusedOptimizer](), tables_in(module)
         for name, sharding in plan.items():
             at, weight = f"{where}: table {name!r}", tables[name].weight
             if sharding.compute_kernel == EmbeddingComputeKernel.DENSE.value:
@@ -99,28 +98,28 @@ class Sharder:
                         "dense kernel, got FP16"
                     )
                 continue
-            given = own or optimizer_of(weight) or self._default
-            if given is None:
+            optimizer = own or optimizer_of(weight) or self._default
+            if optimizer is None:
                 raise InputError(
                     f"{at}: expected an optimizer in backward (apply_optimizer_in_backward, or "
                     "fused_params of the sharder), got none"
                 )
-            columns = [each.columns for each in sharding.sharding_spec]
-            shapes = [shape_of(each) for each in sharding.sharding_spec]
+            columns = [shard.columns for shard in sharding.sharding_spec]
+            shapes = [shape_of(shard) for shard in sharding.sharding_spec]
             try:
-                check_optimizer_on(given, device)
-                check_dims([dim for _, dim in shapes], given, sharding.compute_kernel)
+                check_optimizer_on(optimizer, device)
+                check_dims([dim for _, dim in shapes], optimizer, sharding.compute_kernel)
                 check_rows(shapes, device)
             except InputError as error:
                 raise InputError(f"{at}: {error}") from error
-            halved = [each for each in columns if each != (0, weight.shape[1])]
-            if given.has_average and halved:
+            halved = [span for span in columns if span != (0, weight.shape[1])]
+            if optimizer.has_average and halved:
                 raise InputError(
-                    f"{at}: expected whole rows with {given.name}, whose average lies in half of "
-                    f"each, got columns {list(halved[0])}"
+                    f"{at}: expected whole rows with {optimizer.name}, which averages half of each "
+                    f"row, got columns {list(halved[0])}"
                 )
-            found[name] = given
-        return found
+            optimizers[name] = optimizer
+        return optimizers
 
     def shard(
         self,
@@ -131,7 +130,6 @@ class Sharder:
         where: str,
         seed: int,
     ) -> nn.Module:
-        """The sharded collection in place of ``module``."""
         assert self.can_shard(module)
         optimizers = self.optimizers(module, plan, where=where, device=env.device.type)
         comms = self.comms[self._exchange]
@@ -141,8 +139,7 @@ class Sharder:
 
 @final
 class EmbeddingBagCollectionSharder(Sharder):
-    """Shards ``EmbeddingBagCollection`` and ``FusedEmbeddingBagCollection``; for arguments see
-    ``Sharder``."""
+    """Shards ``EmbeddingBagCollection`` and ``FusedEmbeddingBagCollection``; see ``Sharder``."""
 
     _kinds = (EmbeddingBagCollection, FusedEmbeddingBagCollection)
     _sharded = ShardedEmbeddingBagCollection
@@ -151,8 +148,7 @@ class EmbeddingBagCollectionSharder(Sharder):
 
 @final
 class EmbeddingCollectionSharder(Sharder):
-    """Shards ``EmbeddingCollection`` and ``FusedEmbeddingCollection``; for arguments see
-    ``Sharder``."""
+    """Shards ``EmbeddingCollection`` and ``FusedEmbeddingCollection``; see ``Sharder``."""
 
     _kinds = (EmbeddingCollection, FusedEmbeddingCollection)
     _sharded = ShardedEmbeddingCollection
@@ -164,7 +160,7 @@ class FeatureProcessedEmbeddingBagCollectionSharder(Sharder):
     """Shards ``FeatureProcessedEmbeddingBagCollection``.
 
     Args:
-        ebc_sharder: whose ``fused_params`` and, unless given, ``qcomm_codecs_registry`` to use.
+        ebc_sharder: sharder with the ``fused_params`` and the default ``qcomm_codecs_registry``.
         qcomm_codecs_registry: see ``Sharder``.
     """
 
@@ -185,30 +181,28 @@ class FeatureProcessedEmbeddingBagCollectionSharder(Sharder):
 def shardable(
     model: nn.Module, sharders: Sequence[Sharder]
 ) -> Iterator[tuple[str, nn.Module, Sharder]]:
-    """The modules that a sharder shards, with their paths; not those within one of them."""
+    """Modules that a sharder can shard, with their paths, except those inside another one."""
     outer = list[str]()
     for path, module in model.named_modules():
-        if any(is_within(path, each) for each in outer):
+        if any(is_within(path, parent) for parent in outer):
             continue
-        sharder = next((each for each in sharders if each.can_shard(module)), None)
+        sharder = next((candidate for candidate in sharders if candidate.can_shard(module)), None)
         if sharder is not None:
             outer.append(path)
             yield path, module, sharder
 
 
 def is_within(path: str, outer: str) -> bool:
-    """Whether a module lies inside another."""
     return path.startswith(f"{outer}." if outer else "")
 
 
 def tables_in(module: Any) -> TableDict:
-    """The tables of a collection."""
     tables: TableDict = getattr(module, module.PREFIX)
     return tables
 
 
 def get_default_sharders() -> list[Sharder]:
-    """One of each kind, without ``fused_params``."""
+    """One sharder of each kind, without ``fused_params``."""
     return [
         EmbeddingBagCollectionSharder(),
         EmbeddingCollectionSharder(),

@@ -1,4 +1,4 @@
-"""``StateReads``: what is read of a folder into a model under any plan."""
+"""``StateReads`` chooses what to read from a folder into a model, under any plan."""
 
 from __future__ import annotations
 
@@ -32,21 +32,20 @@ from embershard.sharding.row_wise_state import RowWiseRead
 from embershard.sharding.tables import LocalShard
 
 NO_WEIGHTS = ("optimizer.", "training.")
-"""Begin of keys that are no weights, unless the module has some of that name."""
+"""Prefixes of keys that are not weights, unless the module has weights of that name."""
 MODEL = "model."
-"""Before the names of weights that were saved as ``{"model": model.state_dict(), ...}``."""
+"""Prefix of weights that were saved as ``{"model": model.state_dict(), ...}``."""
 WRAPPERS = ("model", "state_dict")
-"""Names under which programs save a model's weights, beside entries of their own."""
+"""Names under which programs save a model's weights, beside other entries."""
 NAMES_SHOWN = 3
-"""Of weights that do not fit, in a message."""
 
 
 class StateReads:
-    """The blocks to read into a model, and what remains to be done once they are read.
+    """The blocks to read into a model, and the work to do after reading them.
 
     Args:
-        strict: whether optimizer state that is not saved, or that of another optimizer, is refused,
-            and so are entries of neither the model nor its optimizer.
+        strict: True to refuse missing optimizer state, state of another optimizer, and entries of
+            neither the model nor its optimizer.
     """
 
     def __init__(
@@ -67,7 +66,7 @@ class StateReads:
         )
         self.blocks = list[Block]()
         self._row_wise = list[tuple[str, RowWiseRead]]()
-        self._said = list[str]()
+        self._notes = list[str]()
         tables = held_tables(model)
         whole = dict(whole_tensors(model))
         self._check(type(inner_module(model)).__name__, tables, whole)
@@ -89,34 +88,36 @@ class StateReads:
             raise DataError(f"{where}: {fault}")
 
     def finish(self) -> list[str]:
-        """Write row-wise state; what is to be reported."""
+        """Write row-wise state. Returns notes on what was converted, kept or ignored."""
         for table, read in self._row_wise:
-            if said := read.finish():
-                self._said.append(f"table {table!r}: row-wise optimizer state: {said}")
+            if note := read.finish():
+                self._notes.append(f"table {table!r}: row-wise optimizer state: {note}")
         if self._is_counted_elsewhere:
             for block in counters_of_replicas(self._model):
-                block.tensor.zero_()  # Rank 0 holds what all counted.
+                block.tensor.zero_()  # Rank 0 has the sum over all ranks.
         if self._dense is not None:
             self._dense.finish()
         if isinstance(self._optimizer, KeyedOptimizer):
             self._optimizer.post_load_state_dict()
-        return self._said
+        return self._notes
 
     def _check(self, kind: str, tables: list[HeldTable], whole: Mapping[str, Tensor]) -> None:
         expected: dict[str, tuple[int, ...]] = {table.weight_key: table.size for table in tables}
         expected |= {name: tuple(tensor.shape) for name, tensor in whole.items()}
-        given, hint = saved_weights(self._saved, expected, keep_others=True), ""
+        weights, hint = saved_weights(self._saved, expected, keep_others=True), ""
         if others := other_entries(self._saved, expected):
-            told = _few(sorted({_top(key) for key in others}))
+            names = _names_text(sorted({_top(key) for key in others}))
             hint = (
-                "; entries of the model and 'optimizer' are read: strict=False ignores the others, "
-                f"{told}"
+                "; only entries of the model and 'optimizer' can be read: strict=False ignores the "
+                f"others, {names}"
             )
             if not self._strict:
-                given = {name: each for name, each in given.items() if each[0] not in others}
-                self._said.append(f"neither of the model nor of 'optimizer': {told}; not read")
-        self._keys = {name: key for name, (key, _) in given.items()}
-        shapes = {name: shape for name, (_, shape) in given.items()}
+                weights = {name: entry for name, entry in weights.items() if entry[0] not in others}
+                self._notes.append(
+                    f"not read, since neither of the model nor of 'optimizer': {names}"
+                )
+        self._keys = {name: key for name, (key, _) in weights.items()}
+        shapes = {name: shape for name, (_, shape) in weights.items()}
         check_shapes(expected, shapes, kind=kind, where=self._where, hint=hint)
 
     def _add_table(self, table: HeldTable) -> None:
@@ -128,34 +129,34 @@ class StateReads:
                 self._add_counter(block)
             if local.parameter is not None:
                 self.blocks += () if self._dense is None else self._dense.of_shard(table, local)
-            elif problem := self._problem(table, local):
-                self._unfit(f"optimizer state of table {table.name!r}: {problem}")
+            elif fault := self._fault(table, local):
+                self._unfit(f"optimizer state of table {table.name!r}: {fault}")
             else:
                 for name, state in local.moments.items():
                     self._add_state(table, local.shard, name, state, weight)
 
-    def _problem(self, table: HeldTable, local: LocalShard) -> str:
-        """Why what is saved is not the state of the kernel of a shard. Empty: it is."""
-        own = {name: each.dim() for name, each in local.moments.items()}
+    def _fault(self, table: HeldTable, local: LocalShard) -> str:
+        """Reason why the saved state does not fit the kernel of a shard. Empty if it fits."""
+        own = {name: moment.dim() for name, moment in local.moments.items()}
         kernel = f"{table.weight_key}.{table.name}"
-        found, kind = self._state.of(kernel), self._state.kind(kernel)
-        saved = {name: len(each.size) for name, each in found.items() if name != "steps"}
+        saved_state, kind = self._state.of(kernel), self._state.kind(kernel)
+        saved = {name: len(tensor.size) for name, tensor in saved_state.items() if name != "steps"}
         others = self._state.of(table.weight_key)
-        # Steps that are not saved are told as counters: TorchRec saves none.
-        if own == saved and not others and ("steps" in local.state or "steps" not in found):
+        # Missing steps are reported as counters, since TorchRec does not save them.
+        if own == saved and not others and ("steps" in local.state or "steps" not in saved_state):
             if kind in (None, local.optimizer):
                 return ""
-            return f"expected that of {local.optimizer}, got that of {kind}"
-        got = _told(saved, "steps" in found)
-        if others and not found:
-            got = f"{', '.join(sorted(others))} of an optimizer of the caller's"
-        return f"expected {_told(own, 'steps' in local.state)}, got {got}"
+            return f"expected the state of {local.optimizer}, got the state of {kind}"
+        got = _state_text(saved, "steps" in saved_state)
+        if others and not saved_state:
+            got = f"{', '.join(sorted(others))} of the caller's optimizer"
+        return f"expected {_state_text(own, 'steps' in local.state)}, got {got}"
 
-    def _unfit(self, problem: str) -> None:
-        """Some optimizer state is not read."""
+    def _unfit(self, reason: str) -> None:
+        """Refuse to leave optimizer state unread if strict, or note it."""
         if self._strict:
-            raise DataError(f"{self._where}: {problem}; strict=False keeps what the optimizer has")
-        self._said.append(f"{problem}; it is kept")
+            raise DataError(f"{self._where}: {reason}; strict=False keeps the current state")
+        self._notes.append(f"{reason}; the current state is kept")
 
     def _add_state(
         self, table: HeldTable, shard: Shard, name: str, state: Tensor, weight: SavedTensor
@@ -177,7 +178,7 @@ class StateReads:
     def _add_counter(self, block: Block) -> None:
         saved = self._saved.get(block.key)
         if saved is None:
-            self._said.append(f"{block.key}: none is saved; it is kept")
+            self._notes.append(f"{block.key}: not saved; the current value is kept")
         elif saved.size != block.size:
             raise DataError(
                 f"{self._where}: {block.key}: expected shape {block.size}, got {saved.size}"
@@ -186,8 +187,7 @@ class StateReads:
             self.blocks.append(block)
 
 
-def _told(dims: Mapping[str, int], counts_steps: bool) -> str:
-    """The state of a kernel, for messages."""
+def _state_text(dims: Mapping[str, int], counts_steps: bool) -> str:
     names = [f"{name} of each {'row' if dim == 1 else 'value'}" for name, dim in dims.items()]
     return ", ".join([*sorted(names), *["steps"] * counts_steps]) or "none"
 
@@ -195,36 +195,37 @@ def _told(dims: Mapping[str, int], counts_steps: bool) -> str:
 def saved_weights(
     saved: Mapping[str, SavedTensor | None], expected: Collection[str], *, keep_others: bool = False
 ) -> dict[str, tuple[str, tuple[int, ...] | None]]:
-    """The weights in a folder, beside which optimizer state and more may lie.
+    """The weights in a folder, which may also have optimizer state and more.
 
     Args:
-        saved: by key.
+        saved: entries by key.
         expected: names of the model's weights.
-        keep_others: False: entries beside ``WRAPPERS`` are left out.
+        keep_others: False to leave out entries beside ``WRAPPERS``.
 
     Returns:
-        By name, without a wrapper's prefix: key in the folder, and shape. None: it is no tensor.
+        Name without a wrapper's prefix -> key in the folder, and shape, or None if it is not a
+        tensor.
     """
-    found = dict[str, tuple[str, tuple[int, ...] | None]]()
+    weights = dict[str, tuple[str, tuple[int, ...] | None]]()
     prefix = wrapper_prefix(saved, expected)
-    is_wrapped = _top(prefix) in WRAPPERS and any(prefix + each in saved for each in expected)
+    is_wrapped = _top(prefix) in WRAPPERS and any(prefix + name in saved for name in expected)
     others = other_entries(saved, expected) if is_wrapped and not keep_others else frozenset()
-    for key, each in saved.items():
+    for key, saved_tensor in saved.items():
         name = key.removeprefix(prefix) if key not in expected else key
         if key in expected or not (key.startswith(NO_WEIGHTS) or key in others):
             named = name if name in expected else key
-            found[named] = (key, each.size if each else None)
-    return found
+            weights[named] = (key, saved_tensor.size if saved_tensor else None)
+    return weights
 
 
 def other_entries(
     saved: Mapping[str, SavedTensor | None], expected: Collection[str]
 ) -> frozenset[str]:
-    """Keys of top-level entries that are neither the model's nor ``NO_WEIGHTS``: ``epoch`` of
-    ``{"model": ..., "epoch": 3}``, and also of weights without a prefix beside ``epoch``."""
+    """Keys of top-level entries that are neither the model's nor ``NO_WEIGHTS``, such as ``epoch``
+    in ``{"model": ..., "epoch": 3}`` or beside weights without a prefix."""
     prefix = wrapper_prefix(saved, expected)
-    own = {_top(each) for each in expected if each in saved}
-    if any(prefix + each in saved for each in expected):
+    own = {_top(name) for name in expected if name in saved}
+    if any(prefix + name in saved for name in expected):
         own.add(_top(prefix))
     others = (key for key in saved if _top(key) not in own and not key.startswith(NO_WEIGHTS))
     return frozenset(others if own else ())
@@ -235,30 +236,30 @@ def _top(key: str) -> str:
 
 
 def wrapper_prefix(names: Collection[str], expected: Collection[str]) -> str:
-    """The prefix under which a wrapper's state dict has all expected weights: ``net.`` of a module
-    whose attribute ``net`` is theirs. ``model.`` if there is no such prefix."""
+    """The prefix under which a folder has all expected weights, such as ``net.`` if they were saved
+    from a module's attribute ``net``. ``model.`` if there is none."""
     first = next(iter(expected), "")
     for name in names:
         prefix = name.removesuffix(first)
-        if prefix.endswith(".") and all(prefix + each in names for each in expected):
+        if prefix.endswith(".") and all(prefix + weight in names for weight in expected):
             return prefix
     return MODEL
 
 
 def check_shapes(
     expected: Mapping[str, tuple[int, ...]],
-    given: Mapping[str, tuple[int, ...] | None],
+    shapes: Mapping[str, tuple[int, ...] | None],
     *,
     kind: str,
     where: Path,
     hint: str = "",
 ) -> None:
-    """Refuse weights that are not those of a module. Shapes are by name; None: it is no tensor.
-    ``hint`` ends the message if there are unknown names."""
-    missing, unexpected = expected.keys() - given.keys(), given.keys() - expected.keys()
+    """Refuse weights that are not those of a module. ``hint`` ends the message if there are unknown
+    names."""
+    missing, unexpected = expected.keys() - shapes.keys(), shapes.keys() - expected.keys()
     if missing or unexpected:
         problems = [
-            f"{word} {_few(names)}"
+            f"{word} {_names_text(names)}"
             for word, names in (("no", sorted(missing)), ("unknown", sorted(unexpected)))
             if names
         ]
@@ -266,13 +267,13 @@ def check_shapes(
             f"{where}: expected the {len(expected)} weights of {kind}, got "
             f"{' and '.join(problems)}{hint if unexpected else ''}"
         )
-    for name, shape in given.items():
+    for name, shape in shapes.items():
         if expected[name] != shape:
             got = "no tensor" if shape is None else str(shape)
             raise DataError(f"{where}: {name}: expected shape {expected[name]}, got {got}")
 
 
-def _few(names: list[str]) -> str:
+def _names_text(names: list[str]) -> str:
     shown = ", ".join(map(repr, names[:NAMES_SHOWN]))
     more = len(names) - NAMES_SHOWN
     return f"{shown} and {more} more" if more > 0 else shown

@@ -1,5 +1,4 @@
-"""``ShardedTables``: the shards of one collection that lie on this rank, and the kernels that
-train them."""
+"""``ShardedTables``: this rank's shards of one collection and their kernels."""
 
 import hashlib
 import time
@@ -23,16 +22,12 @@ from embershard.sharding.layout import Layout, Part
 from embershard.sharding.types import shape_of
 
 ROWS_OF_BLOCK = 1 << 16
-"""Rows that are initialized with one seed."""
+"""Number of rows that one seed initializes."""
 
 
 class AccessCounts:
-    """How often each row is looked up in training: counts of several tables in one buffer, 8 bytes
-    a row.
-
-    Args:
-        lookups: the table each lookup reads, by position in ``rows``.
-    """
+    """Counts lookups of each row in training, for several tables in one buffer of 8 bytes a row.
+    ``lookups`` has the position in ``rows`` of the table that each lookup reads."""
 
     def __init__(self, rows: Sequence[int], lookups: Sequence[int], device: torch.device) -> None:
         self._counts = torch.zeros(sum(rows), dtype=torch.int64, device=device)
@@ -42,20 +37,16 @@ class AccessCounts:
         self._firsts = torch.tensor([firsts[table] for table in lookups], device=device)
 
     def add(self, ids: Tensor, ends: Tensor) -> None:
-        """Count lookups.
-
-        Args:
-            ids: int64 ``(total,)``: rows, lookup after lookup.
-            ends: int64 ``(lookups + 1,)``: where each lookup begins in ``ids``, and their end.
-        """
+        """Count rows ``ids``, int64, lookup after lookup. ``ends`` has where each lookup begins,
+        and their end."""
         if not len(ids):
             return
         places = ids + self._firsts.repeat_interleave(ends.diff(), output_size=len(ids))
         self._counts.index_add_(0, places, torch.ones_like(places))
 
     def add_features(self, features: KeyedJaggedTensor, tables: Iterable[EmbeddingConfig]) -> None:
-        """Count the ids of all features of ``tables``, which are those of ``rows``; negative rows
-        stand for unknown ids."""
+        """Count the ids of all features of ``tables``, which must match ``rows``. Negative rows
+        stand for unknown ids and are not counted."""
         names = [feature for table in tables for feature in table.feature_names]
         ids = [features[name].values().long() for name in names]
         ids = [rows[rows >= 0] for rows in ids]
@@ -64,8 +55,8 @@ class AccessCounts:
 
 
 class LookupClock:
-    """CPU seconds of the kernels of one collection in training, for a comparison with its plan: of
-    all threads of the process."""
+    """CPU seconds of a collection's kernels in training, in all threads, to compare with its
+    plan."""
 
     def __init__(self) -> None:
         self.lookup_seconds = 0.0
@@ -73,16 +64,16 @@ class LookupClock:
         self._started = 0.0
 
     def timed(self, look_up: Callable[[], Tensor]) -> Tensor:
-        """Call ``look_up`` and count it; count the kernel of its backward pass, too."""
+        """Call ``look_up`` and count its time, and later that of its backward pass."""
         if not torch.is_grad_enabled():
             return look_up()
         started = time.process_time()
-        found = look_up()
+        vectors = look_up()
         self.lookup_seconds += time.process_time() - started
-        if (node := found.grad_fn) is not None:
+        if (node := vectors.grad_fn) is not None:
             node.register_prehook(self._begin)
             node.register_hook(self._end)
-        return found
+        return vectors
 
     def _begin(self, _: Any) -> None:
         self._started = time.process_time()
@@ -93,34 +84,32 @@ class LookupClock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalShard:
-    """A shard that lies on this rank."""
+    """A shard on this rank."""
 
     shard: Shard
     weight: Tensor
-    """Of the table's data_type, the shard's rows and columns: a view, written in place by every
+    """Rows and columns of the shard in the table's data_type: a view, written in place by every
     backward."""
 
     state: Mapping[str, Tensor]
-    """The optimizer's, likewise, by name: ``momentum1``, ``momentum2``, ``steps``; see
+    """Optimizer state by name, also views: ``momentum1``, ``momentum2``, ``steps``; see
     ``embershard.kernels.FusedTables.states``."""
 
     parameter: nn.Parameter | None = None
-    """Of the dense kernel: what the caller's optimizer trains; ``weight`` is a view of it."""
+    """Parameter of the caller's optimizer, for the dense kernel; ``weight`` is a view of it."""
 
     optimizer: str | None = None
-    """Of fused kernels: ``FusedOptimizer.name``."""
-
     accesses: Tensor | None = None
-    """int64 ``(rows,)``: lookups of each row in training, likewise. None: not counted."""
+    """int64 ``(rows,)``: lookups of each row in training, a view. None: not counted."""
 
     @property
     def moments(self) -> dict[str, Tensor]:
-        """``state`` without ``steps``: a number for each row ``(rows,)``, or for each value."""
-        return {name: each for name, each in self.state.items() if name != "steps"}
+        """``state`` without ``steps``: one number for each row, ``(rows,)``, or for each value."""
+        return {name: tensor for name, tensor in self.state.items() if name != "steps"}
 
 
 class DenseTables:
-    """As ``FusedTables``, with gradients the size of the tables."""
+    """Tables with the interface of ``FusedTables``, and gradients of the size of the tables."""
 
     def __init__(
         self, shapes: Sequence[tuple[int, int]], lookups: Sequence[int], device: torch.device
@@ -129,7 +118,6 @@ class DenseTables:
         self.weights = [
             nn.Parameter(torch.zeros(shape, dtype=torch.float32, device=device)) for shape in shapes
         ]
-        """float32 ``(rows, dim)`` per table."""
 
     def lookup(self, rows: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
         """Weighted sums of rows; see ``FusedTables.lookup``."""
@@ -146,15 +134,15 @@ class DenseTables:
         return torch.cat(sums, dim=1)
 
     def gather(self, rows: Tensor, offsets: Tensor) -> Tensor:
-        """Rows as they are; see ``FusedTables.gather``."""
-        found = [
+        """Rows without pooling; see ``FusedTables.gather``."""
+        vectors = [
             functional.embedding(rows[ids], self.weights[table])
             for table, _, ids in self._calls(offsets)
         ]
-        return torch.cat(found)
+        return torch.cat(vectors)
 
     def _calls(self, offsets: Tensor) -> Iterator[tuple[int, Tensor, slice]]:
-        """Of each lookup: its table, the offsets of its bags and their end, and its ids."""
+        """For each lookup: its table, the offsets of its bags with their end, and its ids."""
         examples = (len(offsets) - 1) // len(self._lookups)
         ends: list[int] = offsets[:: examples or 1].cpu().tolist()
         for place, (table, (first, end)) in enumerate(
@@ -170,20 +158,20 @@ class _Group:
 
     tables: AnyFusedTables | DenseTables
     lookups: list[int]
-    """Of each part: its shard, by position in the group."""
+    """Position in the group of the shard that each part reads."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """As of an optimizer of torch. Empty: the dense kernel."""
+    """Settings as in ``torch.optim``. Empty: the dense kernel."""
     accesses: AccessCounts | None = None
 
 
 class ShardedTables:
-    """Built zero; ``shards`` are written to. ``pooled``: ``lookup`` will be called, or
-    ``gather``."""
+    """This rank's shards of one collection, built with zeros for the caller to fill. ``pooled`` is
+    True for ``lookup``, False for ``gather``."""
 
     def __init__(self, layout: Layout, env: ShardingEnv, *, pooled: bool = True) -> None:
         self._pooled, self._device = pooled, env.device
         self.clock: LookupClock | None = None
-        """Of lookups and updates from now on. None: they are not timed."""
+        """Measures lookups and updates from now on. None: they are not measured."""
         self._groups = list[_Group]()
         self._columns = layout.dim_of(env.rank)
         self.shards = list[LocalShard]()
@@ -191,11 +179,12 @@ class ShardedTables:
             layout.parts[env.rank], key=lambda part: part.kernel(pooled=pooled)
         ):
             self._add_group(optimizer, data_type, compute_kernel, list(parts))
-        # Autograd calls backward only if an input requires a gradient, on ranks without tables too.
+        # Autograd calls backward only if an input requires a gradient, also on ranks without
+        # tables.
         self._anchor = torch.zeros(0, dtype=torch.float32, device=env.device, requires_grad=True)
 
     def lookup(self, incoming: Incoming) -> Tensor:
-        """float32 ``(examples of all ranks, columns of all parts)``: sums of bags."""
+        """Sums of bags: float32 ``(examples of all ranks, columns of all parts)``."""
         examples = sum(incoming.examples)
         weights = incoming.weights
         pooled = [
@@ -211,23 +200,23 @@ class ShardedTables:
             if examples
         ]
         if not pooled:
-            # Weights of no ids are part of the sum: those that train get a gradient of 0.
+            # Include the weights, so that trained weights without ids get a gradient of 0.
             nothing = self._anchor.sum() + (0 if weights is None else weights.sum())
             return self._anchor.new_zeros(examples, self._columns) + nothing
         return pooled[0] if len(pooled) == 1 else torch.cat(pooled, dim=1)
 
     def gather(self, incoming: Incoming) -> Tensor:
-        """float32, flat: the rows of all ids, part after part, rank after rank."""
-        found = list[Tensor]()
+        """Rows of all ids: float32, flat, part after part, rank after rank."""
+        vectors = list[Tensor]()
         for tables, ids, offsets in self._calls(incoming):
             if len(offsets) == 1:  # No examples.
                 continue
             if ids.start < ids.stop or isinstance(tables, DenseTables):
                 rows = self._timed(partial(tables.gather, incoming.ids[ids], offsets))
-                found.append(rows.flatten())
-            else:  # A step all the same.
+                vectors.append(rows.flatten())
+            else:  # This still counts as a step.
                 tables.count()
-        return torch.cat([self._anchor, *found]) if len(found) != 1 else found[0]
+        return torch.cat([self._anchor, *vectors]) if len(vectors) != 1 else vectors[0]
 
     def _timed(self, look_up: Callable[[], Tensor]) -> Tensor:
         return look_up() if self.clock is None else self.clock.timed(look_up)
@@ -235,7 +224,7 @@ class ShardedTables:
     def _calls(
         self, incoming: Incoming
     ) -> Iterator[tuple[AnyFusedTables | DenseTables, slice, Tensor]]:
-        """Of each kernel: its ids, and the offsets of their bags."""
+        """For each kernel: its tables, its ids, and the offsets of their bags."""
         examples = sum(incoming.examples)
         counts = incoming.counts.sum(1).tolist()
         self.apply_learning_rates()
@@ -253,37 +242,34 @@ class ShardedTables:
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """Settings of each kernel, as of an optimizer of torch. Lookups read ``lr``."""
+        """Settings of each fused kernel, as in ``torch.optim``. Lookups read ``lr``."""
         return [group.settings for group in self._groups if group.settings]
 
     def apply_learning_rates(self) -> None:
-        """Pass ``lr`` of ``param_groups`` to the kernels."""
         for group in self._groups:
             if not isinstance(group.tables, DenseTables):
                 group.tables.set_learning_rate(float(group.settings["lr"]))
 
     def set_learning_rate(self, learning_rate: float) -> None:
-        """Use another step size in all tables from the next backward on."""
         for settings in self.param_groups:
             settings["lr"] = learning_rate
         self.apply_learning_rates()
 
     def flush(self) -> None:
-        """Write rows that a cache on the device has to the shards' weights, and empty the cache."""
+        """Write the rows in device caches to the shards' weights, and empty the caches."""
         for group in self._groups:
             if not isinstance(group.tables, DenseTables):
                 group.tables.flush()
 
     def count_accesses(self) -> None:
-        """From now on count the lookups of each row in training."""
         counted = list[LocalShard]()
         for group in self._groups:
             shards = self.shards[len(counted) : len(counted) + len(group.tables.weights)]
-            rows = [len(each.weight) for each in shards]
+            rows = [len(shard.weight) for shard in shards]
             group.accesses = AccessCounts(rows, group.lookups, self._device)
             counted += [
-                replace(each, accesses=accesses)
-                for each, accesses in zip(shards, group.accesses.tables, strict=True)
+                replace(shard, accesses=accesses)
+                for shard, accesses in zip(shards, group.accesses.tables, strict=True)
             ]
         self.shards = counted
 
@@ -296,13 +282,13 @@ class ShardedTables:
     ) -> None:
         shards = list(dict.fromkeys(part.shard for part in parts))
         lookups = [shards.index(part.shard) for part in parts]
-        shapes = [shape_of(each) for each in shards]
+        shapes = [shape_of(shard) for shard in shards]
         if optimizer is None:
             dense = DenseTables(shapes, lookups, self._device)
             self._groups.append(_Group(tables=dense, lookups=lookups))
             self.shards += [
-                LocalShard(shard=shard, weight=each.detach(), state={}, parameter=each)
-                for shard, each in zip(shards, dense.weights, strict=True)
+                LocalShard(shard=shard, weight=weight.detach(), state={}, parameter=weight)
+                for shard, weight in zip(shards, dense.weights, strict=True)
             ]
             return
         tables = build_fused_tables(
@@ -336,18 +322,19 @@ class ShardedTables:
 def fill_shard(
     table: EmbeddingConfig, shard: Shard, weight: Tensor, seed: int, *, into: Tensor
 ) -> None:
-    """Initialize the weights of a shard, ``into``, from those of the whole table.
+    """Initialize the weights ``into`` of a shard from those of the whole table.
 
-    If these are on device meta, the shard gets new values by ``seed``, the same under every plan.
-    ``init_fn`` fills the shard itself, with values that depend on the plan too.
+    If the table is on device meta, the shard gets new values by ``seed``, equal under every plan.
+    An ``init_fn`` fills the shard itself, so its values also depend on the plan.
     """
     if weight.device.type != "meta":
         into.copy_(weight[slice(*shard.rows), slice(*shard.columns)])
         return
     if table.init_fn is not None:
-        # Ranks often share torch's seed: with it, all shards of one size would get the same values.
+        # Ranks often share torch's seed, with which all shards of one size would get the same
+        # values.
         with torch.random.fork_rng([into.device] if into.is_cuda else []):
-            # torch.manual_seed would seed other devices, too, whose state would not come back.
+            # torch.manual_seed would also seed other devices, whose state would not be restored.
             shard_seed = _seed(f"{seed} {table.name} {shard.rows} {shard.columns}")
             torch.default_generator.manual_seed(shard_seed)
             if into.is_cuda:
@@ -366,5 +353,4 @@ def fill_shard(
 
 
 def _seed(name: str) -> int:
-    """A seed for what has that name."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")

@@ -1,13 +1,14 @@
-"""The exchange of a disaggregated multi-tower: only outputs of towers cross hosts.
+"""Vectors of a disaggregated multi-tower: only outputs of towers are sent between hosts.
 
 Tower A has its tables on host 0 with ranks 0 and 1, tower B on host 1 with ranks 2 and 3.
 
 =======  ==================================================================================
-ids      go to the ranks that hold their rows, as for other models
+ids      go to the ranks of their rows, as in other models
 vectors  stay on a host. Rank 0 gets those of tower A for the batches of ranks 0 and 2, rank 1
          those for the batches of ranks 1 and 3; ranks 2 and 3 get those of tower B
-towers   run on the ranks of their host, each for its part of the global batch
-outputs  cross hosts. Rank 0 sends A's output for rank 2's batch, and gets B's for its own
+towers   run on the ranks of their host, each rank for its part of the global batch
+outputs  are sent between hosts. Rank 0 sends A's output for rank 2's batch, and gets B's for
+         its own
 =======  ==================================================================================
 
 Gradients go the same way in reverse. Source: Luo et al., "Disaggregated Multi-Tower: Topology-aware
@@ -28,10 +29,10 @@ from embershard.sharding.vector_exchange import QCommsConfig
 
 
 class TowerVectorDist(OutputDist):
-    """Vectors among the ranks of a host: step 1 of sums inside hosts, for all columns.
+    """Exchanges vectors among the ranks of a host, by step 1 of ``OutputDist`` for all columns.
 
-    Each table lies on one host. A rank gets the vectors of its host's tables, for the batches of
-    the ranks with its place.
+    Each table is on one host. A rank gets the vectors of its host's tables, for the batches of all
+    ranks with its place on their hosts.
     """
 
     def __init__(self, layout: Layout, env: ShardingEnv, comms: QCommsConfig) -> None:
@@ -47,14 +48,16 @@ class TowerVectorDist(OutputDist):
             if host_of[place] == env.rank // self._local
         ]
         self.own_lookups = own
-        """Places of the lookups whose vectors this rank gets, in order."""
+        """Positions of the lookups whose vectors this rank gets, in order."""
         dims = [layout.lookups[place].table.embedding_dim for place in own]
         ranges = zip(own, pairwise(accumulate(dims, initial=0)), strict=True)
-        self._mean_columns = [slice(*at) for place, at in ranges if layout.lookups[place].is_mean]
+        self._mean_columns = [
+            slice(*columns) for place, columns in ranges if layout.lookups[place].is_mean
+        ]
         mean_hosts = [host_of[at] for at, lookup in enumerate(layout.lookups) if lookup.is_mean]
         self._to_mean_hosts = HostExchange(env, QCommsConfig(), host_columns(mean_hosts, env, 1))
         self.examples: Sequence[int] = ()
-        """Examples of each rank, in the last batch."""
+        """Examples of each rank in the last batch."""
 
     def divisors(self, lengths: Tensor, examples: Sequence[int]) -> Tensor:
         """float32 ``(rows, mean lookups of this host)``, from the lengths of this rank's batch."""
@@ -63,14 +66,13 @@ class TowerVectorDist(OutputDist):
     def forward(self, pooled: Tensor, examples: Sequence[int], divisors: Tensor) -> Tensor:
         """float32 ``(rows, columns of this host)``; see ``OutputDist.forward``."""
         self.examples = examples
-        blocks = self._first(self._outgoing(pooled, examples), examples)
+        blocks = self._exchange_direct(self._outgoing(pooled, examples), examples)
         vectors = self._host_sums(blocks, examples)
         self._divide(vectors, divisors)
         return vectors
 
     def backward(self, gradient: Tensor, examples: Sequence[int], divisors: Tensor) -> Tensor:
-        """From the gradient of ``forward``'s output to that of ``pooled``, as the mean over the
-        ranks of a host."""
+        """Gradient of ``pooled``, as the mean over the ranks of a host."""
         gradient = gradient / self._local
         self._divide(gradient, divisors)
         no_columns = gradient.new_empty(examples[self.env.rank], 0)
@@ -82,7 +84,7 @@ class TowerVectorDist(OutputDist):
 
 
 def host_columns(hosts: Sequence[int], env: ShardingEnv, width: int) -> list[Columns]:
-    """The columns of each host, if the output has ``width`` columns on each of ``hosts``."""
+    """Columns of each host, if the output has ``width`` columns for each entry of ``hosts``."""
     assert env.local_size is not None
     columns = list[Columns]()
     for host in range(env.world_size // env.local_size):

@@ -1,8 +1,7 @@
 """``ShardingPlan``: which rank holds which rectangles of which table.
 
-A sharding type is a name for a way of cutting; the shards are what training reads. They tile their
-table, as those of a package's plan do (``embershard.package.rectangles``), and their devices are
-ranks.
+A sharding type only names a way of cutting; training reads the shards. They tile their table, as in
+a package's plan (``embershard.package.rectangles``), and their devices are ranks.
 """
 
 from __future__ import annotations
@@ -49,20 +48,19 @@ class ShardingType(Enum):
 
 
 class EmbeddingComputeKernel(Enum):
-    """What looks up and trains a table's shards."""
+    """Implementation of a table's lookups and training."""
 
     DENSE = "dense"
-    """Plain torch, trained by the caller's optimizer: shards of any type, those of
-    ``data_parallel`` always."""
+    """Plain torch, trained by the caller's optimizer. The only kernel of ``data_parallel``."""
 
     FUSED = "fused"
-    """Lookups by FBGEMM, and the optimizer in the backward pass: not with ``data_parallel``."""
+    """FBGEMM's lookups, with the optimizer in the backward pass."""
 
     FUSED_UVM = "fused_uvm"
-    """The same with weights in unified memory. On CUDA."""
+    """``FUSED`` with weights in unified memory, on CUDA."""
 
     FUSED_UVM_CACHING = "fused_uvm_caching"
-    """The same behind a cache on the device. On CUDA."""
+    """``FUSED_UVM`` with a cache on the device, on CUDA."""
 
 
 CPU_KERNELS = EmbeddingComputeKernel.DENSE, EmbeddingComputeKernel.FUSED
@@ -72,17 +70,15 @@ class ParameterSharding(Part, metaclass=InputErrorMeta):
     """How one table is cut.
 
     Raises:
-        InputError: an argument of another type, or one that is missing or unknown.
+        InputError: a missing or unknown argument, or one of another type.
     """
 
     sharding_type: Annotated[str, Field(description="a value of ShardingType, such as 'row_wise'")]
-    """A value of ``ShardingType``: the name of the cut."""
+    """Name of the cut: a value of ``ShardingType``."""
 
     compute_kernel: Annotated[
         str, Field(description="a value of EmbeddingComputeKernel, such as 'fused'")
     ]
-    """A value of ``EmbeddingComputeKernel``."""
-
     sharding_spec: Annotated[
         tuple[Shard, ...],
         Field(
@@ -94,15 +90,15 @@ class ParameterSharding(Part, metaclass=InputErrorMeta):
 
     @property
     def ranks(self) -> list[int]:
-        """Those that hold a part of the table, in order."""
+        """Ranks that hold a part of the table, in order."""
         return sorted({rank for shard in self.sharding_spec for rank in shard.devices})
 
 
 class EmbeddingModuleShardingPlan(dict[str, ParameterSharding]):
-    """Table name -> how it is cut, of one collection."""
+    """Table name -> its sharding, for one collection."""
 
     world_size: int | None = None
-    """Number of ranks that it was made for. None: not known, of a plan put together by hand."""
+    """Number of ranks that the plan was made for. None: unknown, for a plan made by hand."""
 
 
 class _PlanFile(Part):
@@ -113,27 +109,25 @@ class _PlanFile(Part):
 
 @dataclass(slots=True)
 class ShardingPlan:
-    """How the collections of a model are cut."""
-
     plan: dict[str, EmbeddingModuleShardingPlan] = field(default_factory=dict)
     """Path of the collection in the model -> its plan."""
 
     def get_plan_for_module(self, module_path: str) -> EmbeddingModuleShardingPlan | None:
-        """The plan of the collection at ``module_path``. None: it is not sharded."""
+        """The plan of the collection at ``module_path``, or None if it is not sharded."""
         return self.plan.get(module_path)
 
     def to_json(self) -> str:
-        """As text, for ``from_json``. Equal plans for equally many ranks give equal text.
+        """Convert to text for ``from_json``. Equal plans for the same number of ranks have equal
+        text.
 
-        A plan's collections have the same ranks: a world size that is known of one is written for
-        all.
+        If the world size is known of one collection, it is written for all.
 
         Raises:
             InputError: collections that are cut for different numbers of ranks.
         """
         sizes = dict[int, str]()
-        for path, each in sorted(self.plan.items()):
-            if (size := getattr(each, "world_size", None)) is not None:
+        for path, module_plan in sorted(self.plan.items()):
+            if (size := getattr(module_plan, "world_size", None)) is not None:
                 sizes.setdefault(size, path)
         if len(sizes) > 1:
             got = ", ".join(f"{size} of module {path!r}" for size, path in sizes.items())
@@ -147,11 +141,11 @@ class ShardingPlan:
 
     @staticmethod
     def from_json(text: str | bytes, *, name: str = "plan") -> ShardingPlan:
-        """Parse what ``to_json`` gave.
+        """Parse the result of ``to_json``.
 
         Args:
             text: JSON.
-            name: of the file, for messages.
+            name: name of the file in messages.
 
         Raises:
             DataError: "<name>: <field>: expected ..., got ...".
@@ -160,14 +154,13 @@ class ShardingPlan:
         try:
             file, _ = parse_model(_PlanFile, data, name)
         except PackageError as error:
-            raise DataError(f"{error}; expected what ShardingPlan.save wrote") from error
+            raise DataError(f"{error}; expected a file that ShardingPlan.save wrote") from error
         plan = {path: EmbeddingModuleShardingPlan(tables) for path, tables in file.plan.items()}
-        for each in plan.values():
-            each.world_size = file.world_size
+        for module_plan in plan.values():
+            module_plan.world_size = file.world_size
         return ShardingPlan(plan)
 
     def save(self, path: str | Path) -> None:
-        """Write the plan as JSON."""
         Path(path).write_text(self.to_json(), encoding="utf-8")
 
     @staticmethod
@@ -175,14 +168,13 @@ class ShardingPlan:
         """Read a plan that ``save`` wrote.
 
         Raises:
-            OSError: it cannot be read.
-            DataError: it is no plan; with file and field.
+            OSError: the file cannot be read.
+            DataError: the file is not a plan; names file and field.
         """
         return ShardingPlan.from_json(Path(path).read_bytes(), name=str(path))
 
 
 def tables_of(module: nn.Module) -> list[EmbeddingConfig]:
-    """The tables of a collection."""
     for name in ("embedding_bag_configs", "embedding_configs"):
         configs = getattr(module, name, None)
         if isinstance(module, nn.Module) and callable(configs):
@@ -191,18 +183,15 @@ def tables_of(module: nn.Module) -> list[EmbeddingConfig]:
 
 
 def whole_shard(table: EmbeddingConfig, devices: tuple[int, ...] = (0,)) -> Shard:
-    """A table in one piece, on each of the devices."""
     rows, columns = (0, table.num_embeddings), (0, table.embedding_dim)
     return Shard(table=table.name, rows=rows, columns=columns, devices=devices)
 
 
 def shape_of(shard: Shard) -> tuple[int, int]:
-    """Its rows and columns."""
     return shard.rows[1] - shard.rows[0], shard.columns[1] - shard.columns[0]
 
 
 def offsets_of(shard: Shard) -> tuple[int, int]:
-    """Its first row and first column."""
     return shard.rows[0], shard.columns[0]
 
 
@@ -214,8 +203,8 @@ def check_module_plan(
     where: str,
     device: str | None,
 ) -> None:
-    """Refuse a plan that does not place exactly these tables on exactly these ranks. ``device`` of
-    the shards: cpu or cuda. None: it is not known yet."""
+    """Refuse a plan that does not place exactly these tables on exactly these ranks. ``device`` is
+    None if not known yet."""
     if not isinstance(plan, Mapping):
         raise InputError(
             f"{where}: expected a mapping of table names to ParameterSharding, got "
@@ -243,7 +232,7 @@ def check_module_plan(
 
 
 def _check_names(sharding: ParameterSharding, at: str, device: str | None) -> None:
-    kinds = [each.value for each in ShardingType]
+    kinds = [kind.value for kind in ShardingType]
     if sharding.sharding_type not in kinds:
         expected = ", ".join(kinds)
         raise InputError(
@@ -251,7 +240,9 @@ def _check_names(sharding: ParameterSharding, at: str, device: str | None) -> No
         )
     replicated = sharding.sharding_type == ShardingType.DATA_PARALLEL.value
     known = CPU_KERNELS if device == "cpu" else EmbeddingComputeKernel
-    kernels = [each.value for each in ((EmbeddingComputeKernel.DENSE,) if replicated else known)]
+    kernels = [
+        kernel.value for kernel in ((EmbeddingComputeKernel.DENSE,) if replicated else known)
+    ]
     if sharding.compute_kernel not in kernels:
         expected = " or ".join(map(repr, kernels))
         on = f" on {device}" if device else ""

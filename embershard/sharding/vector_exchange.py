@@ -1,9 +1,10 @@
 """``exchange_vectors``: an all-to-all of vectors, in float32 or fewer bits.
 
-Vectors of one length form a block ``(rows, count * width)``; a rank sends some blocks to each rank.
+Vectors of equal length form a block ``(rows, count * width)``. A rank sends some blocks to each
+rank.
 
-fp32    as they are
-fp16    rounded; beyond 65504 infinite
+fp32    unchanged
+fp16    rounded; infinite beyond 65504
 bf16    rounded
 int8    256 steps from a vector's minimum to its maximum, and 8 bytes of scale and offset
 """
@@ -25,7 +26,7 @@ POOLED, SEQUENCE = "POOLED_EMBEDDINGS_ALL_TO_ALL", "SEQUENCE_EMBEDDINGS_ALL_TO_A
 
 
 class CommType(Enum):
-    """As what vectors travel between ranks."""
+    """Data type of vectors between ranks."""
 
     FP32 = "fp32"
     FP16 = "fp16"
@@ -42,23 +43,20 @@ _DTYPES: Mapping[CommType, torch.dtype] = {
 
 @dataclass(frozen=True, slots=True)
 class QCommsConfig:
-    """As what vectors and their gradients travel between ranks.
+    """Data types of vectors and their gradients between ranks.
 
     Raises:
-        InputError: no CommType, a scale that is not above 0, or a scale of other than fp16.
+        InputError: a precision that is not a CommType, or a scale that is not above 0 or not for
+            fp16.
     """
 
     forward_precision: CommType = CommType.FP32
-    """Of vectors."""
-
     backward_precision: CommType = CommType.FP32
-    """Of gradients."""
-
     forward_loss_scale: float | None = None
-    """Vectors are multiplied by it before fp16 and divided after. None: 1."""
+    """Factor of vectors before rounding to fp16, divided out afterwards. None: 1."""
 
     backward_loss_scale: float | None = None
-    """The same of gradients: small ones would become 0 in fp16."""
+    """Factor of gradients, so that small ones do not round to 0 in fp16. None: 1."""
 
     def __post_init__(self) -> None:
         for way, precision, scale in (
@@ -77,17 +75,16 @@ class QCommsConfig:
 def get_qcomm_codecs_registry(
     qcomms_config: QCommsConfig, device: torch.device | None = None
 ) -> dict[str, QCommsConfig]:
-    """For ``qcomm_codecs_registry`` of a sharder: pooled vectors and sequences alike.
+    """Make the ``qcomm_codecs_registry`` of a sharder.
 
     Args:
-        qcomms_config: of both.
-        device: not used; the exchange is on that of the vectors.
+        qcomms_config: data types of pooled vectors and of sequences.
+        device: not used, since the exchange is on the vectors' device.
     """
     return {POOLED: qcomms_config, SEQUENCE: qcomms_config}
 
 
 def registered_comms(registry: Mapping[str, QCommsConfig] | None) -> Mapping[str, QCommsConfig]:
-    """The registry, checked."""
     known = {POOLED: QCommsConfig(), SEQUENCE: QCommsConfig()}
     if unknown := (registry or {}).keys() - known.keys():
         raise InputError(
@@ -97,11 +94,11 @@ def registered_comms(registry: Mapping[str, QCommsConfig] | None) -> Mapping[str
 
 
 class VectorBlock(NamedTuple):
-    """Vectors of one rank for another: ``(rows, sum(widths))``."""
+    """Vectors from one rank to another: ``(rows, sum(widths))``."""
 
     rows: int
     widths: tuple[int, ...]
-    """Of the vectors that stand side by side."""
+    """Widths of the vectors that are side by side."""
 
     @property
     def values(self) -> int:
@@ -117,16 +114,16 @@ def exchange_vectors(
     comms: QCommsConfig,
     is_backward: bool,
 ) -> Tensor:
-    """Send blocks of vectors to each rank of a group, and receive some from each.
+    """Send blocks of vectors to each rank of a group, and receive blocks from each.
 
     Args:
         values: float32 ``(total,)``: the blocks for each rank, rank after rank, row-major.
-        sent: for each rank its blocks.
-        received: from each rank its blocks.
-        comms: as what they travel; the same on every rank.
+        sent: blocks for each rank.
+        received: blocks from each rank.
+        comms: data types between ranks, the same on every rank.
 
     Returns:
-        float32 ``(total,)``: the blocks received, as in ``values``.
+        float32 ``(total,)``: the received blocks, laid out like ``values``.
     """
     precision, scale = comms.forward_precision, comms.forward_loss_scale
     if is_backward:
@@ -156,7 +153,7 @@ def exchange_vectors(
 
 
 def split_blocks(values: Tensor, blocks: Sequence[Sequence[VectorBlock]]) -> list[list[Tensor]]:
-    """What ``exchange_vectors`` gave, as ``(rows, sum(widths))`` for each block."""
+    """Split the result of ``exchange_vectors`` into blocks ``(rows, sum(widths))``."""
     parts = iter(torch.split(values, [block.values for of in blocks for block in of]))
     return [[next(parts).view(block.rows, sum(block.widths)) for block in of] for of in blocks]
 
@@ -181,7 +178,7 @@ def _runs(widths: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _encode(values: Tensor, block: VectorBlock) -> Tensor:
-    """uint8: run after run of vectors of one width."""
+    """uint8: vectors grouped by runs of equal width."""
     rows = values.view(block.rows, sum(block.widths))
     runs = _runs(block.widths)
     parts = torch.split(rows, [width * count for width, count in runs], dim=1)
@@ -193,7 +190,7 @@ def _encode(values: Tensor, block: VectorBlock) -> Tensor:
 
 
 def _decode(encoded: Tensor, block: VectorBlock) -> Tensor:
-    """float32, row-major."""
+    """Reverse of ``_encode``: float32, row-major."""
     columns, at = list[Tensor](), 0
     for width, count in _runs(block.widths):
         vectors, row_bytes = block.rows * count, width + ROW_CODEC_BYTES
@@ -204,16 +201,16 @@ def _decode(encoded: Tensor, block: VectorBlock) -> Tensor:
 
 
 class VectorExchange(Protocol):
-    """Vectors to the ranks that asked for them; gradients the same way in reverse."""
+    """Sends vectors to the ranks of their examples, and gradients back."""
 
     def forward(self, vectors: Tensor, *batch: Any) -> Tensor: ...
     def backward(self, gradient: Tensor, *batch: Any) -> Tensor: ...
 
 
 def distribute(vectors: Tensor, exchange: VectorExchange, *batch: Any) -> Tensor:
-    """``exchange.forward(vectors, *batch)``, whose gradient is ``exchange.backward``'s. The vectors
-    require a gradient, on ranks without tables too: every rank enters the collective of
-    backward."""
+    """Call ``exchange.forward``; ``exchange.backward`` computes the gradient. The vectors must
+    require a gradient, also on ranks without tables, because every rank enters backward's
+    collective."""
     output: Tensor = _Distribute.apply(vectors, exchange, batch)  # type: ignore[no-untyped-call]
     return output
 

@@ -1,5 +1,3 @@
-"""Vectors of a batch that is spread over ranks, gathered on every rank with their gradients."""
-
 from typing import Any
 
 import torch
@@ -10,20 +8,22 @@ from embershard.collectives import collective
 
 
 def gather_batch(own: Tensor, numbers: Tensor, *, group: Any) -> tuple[Tensor, Tensor, int]:
-    """The rows of all ranks, rank after rank. Every rank calls it, also without rows.
+    """Gather the vectors of a batch that is spread over ranks. Every rank calls it, also without
+    rows.
 
     Args:
-        own: float ``(B, d)``. Its gradient is the sum of those on all ranks.
-        numbers: ``(B,)``, integers.
+        own: float ``(B, d)``. Its gradient is the sum of the gradients on all ranks.
+        numbers: integers ``(B,)``.
         group: the ranks.
 
     Returns:
-        ``own`` and ``numbers`` of all ranks, and the place of this rank's first row.
+        ``own`` and ``numbers`` of all ranks, rank after rank, and the position of this rank's first
+        row.
     """
     rank = group.rank()
     sizes = torch.zeros(group.size(), dtype=torch.int64, device=own.device)
     sizes[rank] = len(own)
-    counts = _summed(sizes, group).tolist()
+    counts = _sum_over_ranks(sizes, group).tolist()
     first, total = sum(counts[:rank]), sum(counts)
     vectors: Tensor = _Gather.apply(own, first, total, group)  # type: ignore[no-untyped-call]
     return vectors, _whole(numbers, first, total, group), first
@@ -37,17 +37,16 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        return _summed(gradient.clone(), ctx.group)[ctx.part], None, None, None
+        return _sum_over_ranks(gradient.clone(), ctx.group)[ctx.part], None, None, None
 
 
 def _whole(own: Tensor, first: int, total: int, group: Any) -> Tensor:
     whole = own.new_zeros(total, *own.shape[1:])
     whole[first : first + len(own)] = own
-    return _summed(whole, group)
+    return _sum_over_ranks(whole, group)
 
 
-def _summed(tensor: Tensor, group: Any) -> Tensor:
-    """The sum over ranks, in place."""
+def _sum_over_ranks(tensor: Tensor, group: Any) -> Tensor:
     with collective(group):
         dist.all_reduce(tensor, group=group)
     return tensor

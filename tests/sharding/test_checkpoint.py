@@ -279,7 +279,10 @@ def damage_metadata(folder):
             "state: rank 1: cannot read the model's weights: __1_0.distcp: expected a file of the "
             "checkpoint, found none",
         ),
-        "swapped": (swap_files, "_0.distcp: a file of another checkpoint"),
+        "swapped": (
+            swap_files,
+            "_0.distcp: expected this checkpoint's file, got one of another checkpoint",
+        ),
         "meta": (damage_metadata, "state: expected a folder of save_state, found none"),
     },
 )

@@ -76,7 +76,7 @@ CASE = make_case(2, sizes=[3, 3], steps=1)
             KeyedJaggedTensor(
                 NAMES, torch.ones(4, device="meta").long(), lengths=torch.ones(4).long()
             ),
-            "rank 1: features: values: expected them on cpu, got meta",
+            "rank 1: features: values: expected a tensor on cpu, got meta",
         ),
         "inverse-indices-of-one-dimension": (
             KeyedJaggedTensor(
@@ -100,8 +100,8 @@ def test_weights_of_ids_that_require_a_gradient_are_refused(workers):
     ids, weights = torch.ones(4).long(), torch.ones(4, requires_grad=True)
     batch = KeyedJaggedTensor(NAMES, ids, weights, lengths=torch.ones(4).long())
     message = (
-        "rank 1: weights: expected none that require a gradient in sharded training, where they "
-        "get none; FeatureProcessedEmbeddingBagCollection trains position weights"
+        "rank 1: weights: expected weights that require no gradient, which sharded training does "
+        "not compute; FeatureProcessedEmbeddingBagCollection trains position weights"
     )
     assert workers.run(2, bad_batch, case, plan_of(case, row_wise()), batch) == [message, message]
 
@@ -185,7 +185,7 @@ def test_a_plan_for_fewer_ranks_is_one_message_on_all(workers):
         ),
         "of-no-collection": (
             ShardingPlan({"": {}}),
-            "plan: module '': expected a module that a sharder shards, got ModuleDict",
+            "plan: module '': expected a module that a sharder can shard, got ModuleDict",
         ),
         "of-nothing": (
             ShardingPlan({}),

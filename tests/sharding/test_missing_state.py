@@ -41,14 +41,14 @@ def test_state_that_is_not_saved_is_refused_or_kept(tmp_path, kind, expected, sa
     save_state(model, tmp_path / "state", optimizer=optimizer if saved_by else None)
     other = torch.nn.Linear(2, 1)
     optimizer = kind(other.parameters())
-    got = "that of SGD (none)" if saved_by else "none"
+    got = "the state of SGD (none)" if saved_by else "none"
     problems = [
-        f"optimizer state of {name!r}: expected that of {expected}, got {got}"
+        f"optimizer state of {name!r}: expected the state of {expected}, got {got}"
         for name in ("bias", "weight")
     ]
     assert refusal(other, tmp_path / "state", optimizer=optimizer) == (
         f"{tmp_path / 'state'}: {problems[1]}{KEEPS}",
-        [f"{problem}; it is kept" for problem in problems],
+        [f"{problem}; the current state is kept" for problem in problems],
     )
     assert torch.equal(other.weight, model.weight)
     assert not any(state["step"] for state in optimizer.state.values())
@@ -86,8 +86,8 @@ def test_state_of_another_class_is_kept_on_demand(tmp_path):
     sums = [state["sum"].clone() for state in adagrad.state.values()]
     said = load_state(model, tmp_path / "state", optimizer=adagrad, strict=False)
     assert said[1] == (
-        "optimizer state of 'weight': expected that of Adagrad (step, sum), got that of Adam "
-        "(exp_avg, exp_avg_sq, step); it is kept"
+        "optimizer state of 'weight': expected the state of Adagrad (step, sum), got the state of "
+        "Adam (exp_avg, exp_avg_sq, step); the current state is kept"
     )
     assert all(map(torch.equal, sums, (state["sum"] for state in adagrad.state.values())))
 
@@ -138,7 +138,7 @@ def test_state_of_another_kernel_is_refused_or_kept(tmp_path, saved, loaded, exp
         for name in ("items", "users", "words")
     ]
     assert said == f"{tmp_path / 'state'}: {problems[1]}{KEEPS}"
-    assert kept == [f"{problem}; it is kept" for problem in problems]
+    assert kept == [f"{problem}; the current state is kept" for problem in problems]
     assert all(item.eq(3).all() for item in other["sparse"].optimizer_state().values())
     users = [item["sparse"].embedding_bags["users"].weight for item in (one, other)]
     assert torch.equal(*users)
@@ -152,15 +152,15 @@ def test_state_of_the_same_shapes_of_another_kernel_is_refused_by_name(tmp_path)
     save_state(one, tmp_path / "state")
     said, _ = refusal(other, tmp_path / "state")
     assert said == (
-        f"{tmp_path / 'state'}: optimizer state of table 'users': expected that of "
-        f"ema_rowwise_adagrad, got that of rowwise_adagrad{KEEPS}"
+        f"{tmp_path / 'state'}: optimizer state of table 'users': expected the state of "
+        f"ema_rowwise_adagrad, got the state of rowwise_adagrad{KEEPS}"
     )
     tensors = state_tensors(one)
     unnamed = {key: tensor for key, tensor in tensors.items() if "__class." not in key}
     assert len(unnamed) == len(tensors) - 3
     block_files.write_tensors(unnamed, tmp_path / "unnamed")
     key = "optimizer.state.sparse.embedding_bags.users.weight.users.steps"
-    assert f"{key}: none is saved; it is kept" in load_state(other, tmp_path / "unnamed")
+    assert f"{key}: not saved; the current value is kept" in load_state(other, tmp_path / "unnamed")
 
 
 def test_a_second_moment_that_is_not_used_is_refused(tmp_path):
@@ -184,12 +184,13 @@ def test_state_of_the_callers_optimizer_is_none_of_a_kernel_nor_the_reverse(tmp_
     save_state(fused, tmp_path / "fused")
     said, _ = refusal(fused, tmp_path / "plain")
     assert said.endswith(
-        "table 'users': expected momentum1 of each value, got step, sum of an optimizer of the "
-        f"caller's{KEEPS}"
+        "table 'users': expected momentum1 of each value, got step, sum of the caller's "
+        f"optimizer{KEEPS}"
     )
     said, _ = refusal(plain, tmp_path / "fused", optimizer=optimizer)
     assert said.endswith(
-        "expected that of Adagrad (step, sum), got that of a kernel (momentum1)" + KEEPS
+        "expected the state of Adagrad (step, sum), got the state of a fused table (momentum1)"
+        + KEEPS
     )
 
 
@@ -213,9 +214,10 @@ def test_entries_beside_the_model_are_refused_or_ignored(tmp_path, wrap, others)
     names = ", ".join(repr(name) for name, other in sorted(others.items()) if other != {})
     assert said.startswith(f"{tmp_path / 'state'}: expected the 2 weights of Linear, got unknown '")
     assert said.endswith(
-        "; entries of the model and 'optimizer' are read: strict=False ignores the others, " + names
+        "; only entries of the model and 'optimizer' can be read: strict=False ignores the others, "
+        + names
     )
-    assert ignored == [f"neither of the model nor of 'optimizer': {names}; not read"]
+    assert ignored == [f"not read, since neither of the model nor of 'optimizer': {names}"]
     assert torch.equal(other.weight, model.weight)
 
 

@@ -116,10 +116,10 @@ def test_each_sharding_type_cuts_its_rectangles(generator, expected):
             lambda: rectangles(table_wise(0, compute_kernel=5)),
             "table 't': compute_kernel: expected a value of EmbeddingComputeKernel, got 5",
         ),
-        "no-helper": (lambda: rectangles("row_wise"), "'t': expected what .*, got row_wise"),
+        "no-helper": (lambda: rectangles("row_wise"), "'t': expected a sharding .*, got row_wise"),
         "not-called": (
             lambda: rectangles(row_wise),
-            "expected what a helper gave, .* got row_wise$",
+            "expected a sharding such as .* got row_wise$",
         ),
         "returns": (lambda: rectangles(lambda *_: 1), "expected a ParameterSharding, got int"),
         "no-mapping": (
@@ -384,6 +384,6 @@ def test_kernels_of_unified_memory_are_for_cuda_and_shards():
 
 def test_json_of_another_shape_is_refused_with_its_field():
     text = '{"format_version": 0, "plan": {"m": {"t": {"sharding_type": 1}}}}'
-    said = r"^plan.json: plan\.m\.t.*; expected what ShardingPlan.save wrote$"
+    said = r"^plan.json: plan\.m\.t.*; expected a file that ShardingPlan.save wrote$"
     with pytest.raises(DataError, match=said):
         ShardingPlan.from_json(text, name="plan.json")

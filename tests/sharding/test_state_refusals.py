@@ -27,7 +27,7 @@ from tests.cases import cases
 from tests.sharding.cases import plan_of, sharded
 from tests.sharding.reference import make_case
 
-KEEPS = "; strict=False keeps what the optimizer has"
+KEEPS = "; strict=False keeps the current state"
 
 
 def trained(kind, **settings):
@@ -57,9 +57,9 @@ def test_state_of_another_optimizer_is_refused(tmp_path, kind, settings, expecte
         optimizer = kind(model.parameters(), **settings)
     with pytest.raises(DataError) as raised:
         load_state(model, folder, optimizer=optimizer)
-    said = f"{folder}: optimizer state of 'weight': expected that of {expected}"
+    said = f"{folder}: optimizer state of 'weight': expected the state of {expected}"
     assert str(raised.value).startswith(said)
-    assert str(raised.value).endswith(f"), got that of Adagrad (step, sum){KEEPS}")
+    assert str(raised.value).endswith(f"), got the state of Adagrad (step, sum){KEEPS}")
 
 
 class OwnAdam(torch.optim.Adam):
@@ -90,8 +90,8 @@ def test_state_of_adam_is_refused_by_every_other_class(tmp_path, make, expected)
     with pytest.raises(DataError) as raised:
         load_state(model, tmp_path / "state", optimizer=make(model.parameters()))
     assert str(raised.value) == (
-        f"{tmp_path / 'state'}: optimizer state of 'weight': expected that of {expected}, got "
-        f"that of Adam (exp_avg, exp_avg_sq, step){KEEPS}"
+        f"{tmp_path / 'state'}: optimizer state of 'weight': expected the state of {expected}, got "
+        f"the state of Adam (exp_avg, exp_avg_sq, step){KEEPS}"
     )
 
 
@@ -107,7 +107,9 @@ def test_state_whose_class_is_not_saved_is_told_by_its_names(tmp_path):
     model, optimizer = trained(torch.optim.Adam)
     save_without_class(model, optimizer, tmp_path / "state")
     assert load_state(model, tmp_path / "state", optimizer=OwnAdam(model.parameters())) == []
-    with pytest.raises(DataError, match=r"of LBFGS \(none\), got that of another \(exp_avg, "):
+    with pytest.raises(
+        DataError, match=r"of LBFGS \(none\), got the state of another optimizer \(exp_avg, "
+    ):
         load_state(model, tmp_path / "state", optimizer=torch.optim.LBFGS(model.parameters()))
 
 
@@ -129,8 +131,8 @@ def test_row_wise_adagrad_takes_its_own_names_only(tmp_path, kind, names):
     with pytest.raises(DataError) as raised:
         load_state(table, tmp_path / "other", optimizer=read)
     assert str(raised.value) == (
-        f"{tmp_path / 'other'}: optimizer state of 'weight': expected that of RowWiseAdagrad "
-        f"(sum), got that of another ({names}){KEEPS}"
+        f"{tmp_path / 'other'}: optimizer state of 'weight': expected the state of RowWiseAdagrad "
+        f"(sum), got the state of another optimizer ({names}){KEEPS}"
     )
     assert load_state(table, tmp_path / "own", optimizer=read) == []
     assert read.state[table.weight]["sum"].tolist() == [[0.0], [1.0], [0.0]]
@@ -257,7 +259,7 @@ def test_an_interrupted_write_of_a_state_is_an_interrupt(tmp_path, monkeypatch):
         "bug": ("a bug", "a bug"),
         "of-torch": (
             "[enforce fail at inline_container.cc:664] . unexpected pos 64 vs 0",
-            "a file was not written whole: is the disk full, or a limit of its size reached?",
+            "a file was not written completely: the disk may be full, or a size limit reached",
         ),
     },
 )
@@ -398,7 +400,7 @@ def test_state_of_rows_of_a_shard_is_refused(workers, tmp_path):
     assert first == second
     assert re.search(
         r"^ranks? .*: optimizer state of 'sparse\.\S+\.weight': 'row_var' of Adafactor: expected a "
-        r"number, or one a value of the shard \(\d+, \d+\), got shape \(\d+, 1\)$",
+        r"number, or one for each value of the shard \(\d+, \d+\), got shape \(\d+, 1\)$",
         first,
     ), first
 
