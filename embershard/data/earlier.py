@@ -23,7 +23,7 @@ Int64Array = NDArray[np.int64]
 
 
 class Earlier(NamedTuple):
-    """Events before each question; both int64, shape ``[Q]``."""
+    """Numbers of ratings and of likes before the time of each of Q questions: int64, ``[Q]``."""
 
     ratings: Int64Array
     likes: Int64Array

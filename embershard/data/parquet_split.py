@@ -300,7 +300,7 @@ def joined(parts: Sequence[Any]) -> AnyRows:
 
 
 class _Lane:
-    """A place where a rank reads."""
+    """A stream of rows that a rank reads, with the rest of its last chunk."""
 
     def __init__(self, rows: Iterator[Rows], mapper: Mapper) -> None:
         self._rows, self._mapper = rows, mapper

@@ -15,8 +15,8 @@ from embershard.package.schema import Schema
 
 
 class ClientRequest(NamedTuple):
-    """One request of N examples, as ``Client.predict`` takes it (its ``Lists`` hold a column's
-    lengths and values)."""
+    """Inputs of one ``Client.predict`` call for N examples. The client's ``Lists`` are made from
+    the lengths and values of a ``JaggedColumn``."""
 
     dense: NDArray[np.float32]
     """``[N, F]`` in schema order; request-scoped columns are constant."""

@@ -74,7 +74,8 @@ PLAIN_LOOKUPS = (nn.Embedding, nn.EmbeddingBag)
 
 def check_plain_lookups(module: nn.Module, graph: fx.Graph, *, dense_too: bool) -> None:
     """Refuse an nn.Embedding or nn.EmbeddingBag that looks up ids of forward's sparse input, since
-    a dense program gets no ids. ``dense_too``: also refuse lookups of other numbers."""
+    a dense program gets no ids. ``dense_too``: also refuse layers that look up
+    other values, such as dense inputs."""
     _, sparse = (node for node in graph.nodes if node.op == "placeholder")
     ids = {sparse: "<key>"}
     for node in graph.nodes:

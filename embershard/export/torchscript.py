@@ -158,7 +158,7 @@ def _without_sources(archive: bytes) -> bytes:
 
 
 def _author_line(error: Exception, graph: fx.Graph) -> str:
-    """The author's line of the operation in TorchScript's message, and ": "."""
+    """The line of the model's source that TorchScript's message is about, and ": "."""
     # The message has the generated code, "    name = operation(...)", and a mark in the next line.
     marked = re.search(r"^\s*(\w+)\s*[=:].*\n.*~+ <--- HERE", str(error), re.MULTILINE)
     nodes = [node for node in graph.nodes if marked and node.name == marked[1]]

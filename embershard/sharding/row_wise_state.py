@@ -21,8 +21,8 @@ def column_ranges(columns: Iterable[Span]) -> list[Span]:
 
 
 class RowWiseRead:
-    """Reads one shard's state ``(rows,)`` from the saved ranges, which the chunks of the saved
-    weights define."""
+    """Reads one shard's state ``(rows,)``. The saved state has a part for each column range, and
+    the ranges end where chunks of the saved weights end."""
 
     def __init__(
         self,

@@ -37,7 +37,7 @@ class MappedTables:
                 table.weight = nn.Parameter(self._new(table.weight), requires_grad=False)
         for name, tensor in (*module.named_parameters(), *module.named_buffers()):
             if tensor.is_meta:
-                raise InputError(f"{name}: expected only tables on device meta, got it there too")
+                raise InputError(f"{name}: expected a tensor with data, got one on device meta")
 
     def release(self) -> None:
         """Free the files' pages in this process. Their content stays and is mapped again when it

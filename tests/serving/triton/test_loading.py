@@ -155,8 +155,9 @@ def test_a_version_with_another_input_needs_a_new_configuration(client, growing)
     second = growing(2, "price", "stock")
     with pytest.raises(InferenceServerException) as caught:
         client.load_model("sum", client_timeout=WAIT_SECONDS)
-    words = "config.pbtxt: input 'DENSE': dims: expected [-1,2], got [-1,1]; `embershard "
-    assert f"{words}triton-config --force {second}` writes the file anew" in caught.value.message()
+    words = "config.pbtxt: input 'DENSE': dims: expected [-1,2], got [-1,1]; "
+    advice = f"to write config.pbtxt anew, run `embershard triton-config --force {second}`"
+    assert words + advice in caught.value.message()
     assert answer("price") == ("1", [1.5, -2])
 
     write_model_config(second, force=True)

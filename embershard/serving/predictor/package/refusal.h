@@ -1,5 +1,6 @@
 // Errors for invalid packages. They name the file, the field, the expected value and the actual
-// value. docs/format.md lists the fields that describe a file as a whole.
+// value. For an error of a whole file, such as its size or digest, the field is a word of the list
+// in docs/format.md.
 
 #pragma once
 

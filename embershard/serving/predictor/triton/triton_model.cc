@@ -206,8 +206,8 @@ Status Complete(TRITONBACKEND_Model* model, const Schema& schema, const ModelCon
 // Adds advice to an error about tensors.
 Status WithAdvice(const Status& status, const std::filesystem::path& package) {
   if (status.ok()) return {};
-  return InvalidArgument(status.message(), "; `embershard triton-config --force ", package.string(),
-                         "` writes the file anew");
+  return InvalidArgument(status.message(), "; to write config.pbtxt anew, run `embershard ",
+                         "triton-config --force ", package.string(), "`");
 }
 
 }  // namespace

@@ -129,8 +129,8 @@ TEST_F(BackendLifeTest, RefusesWhatCannotBeOpened) {
 TEST_F(BackendLifeTest, RefusesTensorsThatAreNotThePackagesAndSaysWhatToRun) {
   model_.config = R"({"input": [{"name": "prize", "data_type": "TYPE_FP32", "dims": [-1]}]})";
   EXPECT_EQ(LoadConfigured(),
-            "config.pbtxt: input 'prize': the package has no such input; `embershard triton-config "
-            "--force /models/fake/3` writes the file anew");
+            "config.pbtxt: input 'prize': the package has no such input; to write config.pbtxt "
+            "anew, run `embershard triton-config --force /models/fake/3`");
 }
 
 TEST_F(BackendLifeTest, RefusesFeaturesOfTritonThatItDoesNotHave) {
