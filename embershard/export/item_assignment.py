@@ -1,4 +1,5 @@
-"""Traces ``y[index] = value`` in a forward as a new tensor ``y``, since programs write nothing."""
+"""Traces ``y[index] = value`` in a forward as a new tensor ``y``. A program writes only
+into copies of its own, never into a tensor that other operations read."""
 
 import operator
 from collections.abc import Iterator

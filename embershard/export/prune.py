@@ -117,7 +117,8 @@ def prune_rows(
 def prunable_counts(
     module: nn.Module, schema: Schema, access_counts: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """The counts of tables without hashed ids. All rows of a hash map are in use."""
+    """The counts of tables without hashed ids. A hash may send an id to any row, so no row of a
+    hashed table can be left out."""
     hashed = {item.name for item in schema.sparse if isinstance(item.ids, Hash)}
     whole = {key for key, (_, table) in _tables(module) if hashed & {*table.feature_names}}
     return {key: counts for key, counts in access_counts.items() if key not in whole}

@@ -80,7 +80,7 @@ def replace_file(file: Path, data: bytes) -> None:
     # A name that no other process writes and no reader takes for a version.
     scratch = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        scratch.unlink(missing_ok=True)  # It may be a link or a FIFO, which open would follow.
+        scratch.unlink(missing_ok=True)  # One may be left from a process that died.
         with scratch.open("xb") as stream:
             stream.write(data)
         sync(scratch)

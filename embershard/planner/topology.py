@@ -218,10 +218,10 @@ def _checked(rank: int, device: Device, is_cpu: bool) -> Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterConstraints:
-    """Constraints on the plan of one table. Names follow TorchRec.
+    """Constraints on the plan of one table. Most names follow TorchRec.
 
     Raises:
-        InputError: constraints that no plan can keep.
+        InputError: an unknown name, or a value of another type or out of range.
     """
 
     sharding_types: Collection[str] | None = None

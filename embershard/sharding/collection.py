@@ -50,7 +50,7 @@ class ShardedCollection(nn.Module):
             module: collection with the initial weights; see ``fill_shard``.
             configs: its tables.
             plan: sharding of each table.
-            optimizers: optimizer of each table that is not data_parallel.
+            optimizers: optimizer of each table whose kernel is not dense.
             build: makes an unsharded collection of some of the tables.
             pooled: True if bags are summed, False if every id keeps its vector.
             is_weighted: True to send the weights of ids.
