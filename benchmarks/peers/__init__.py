@@ -1,3 +1,4 @@
-"""Programs that run peers in child processes: ``python -m benchmarks.peers.<name>``."""
+"""The peers' side of comparisons. Modules that have a main program run in child processes, as
+``python -m benchmarks.peers.<name>``."""
 
 __all__: list[str] = []

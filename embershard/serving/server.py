@@ -187,7 +187,7 @@ class Server:
         return cost
 
     def index(self) -> list[IndexEntry]:
-        """All versions in the repository with their states."""
+        """All versions that are in the repository or served, with their states."""
         return list(self._native.index())
 
     def wait_slow(self, timeout_seconds: float) -> list[SlowRequest]:

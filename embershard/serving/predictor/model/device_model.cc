@@ -62,7 +62,7 @@ class DeviceModel final : public Model {
   const std::vector<SampleRequest>& samples() const override { return package_->samples(); }
   const ProgramReport& program() const override { return report_; }
 
-  // On GPUs, FBGEMM's lookups compute in float16; half transfers round what crosses to a device.
+  // On GPUs FBGEMM reads int8 and int4 rows in float16. Half transfers round vectors to float16.
   bool rounds_elsewhere() const override { return is_on_gpus() || options_.half_transfers; }
   bool is_on_gpus() const override { return devices_[0]->name.starts_with("cuda:"); }
   size_t slots() const override { return lanes_.size(); }

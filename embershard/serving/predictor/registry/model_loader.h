@@ -101,8 +101,8 @@ class ModelLoader {
   // cannot be unloaded.
   Status Unload(const std::string& model, int64_t version);
 
-  // All versions in the repository with their states, by model and version. Thread-safe. If reading
-  // the repository hangs, the versions of the last successful read.
+  // All versions that are in the repository or served, with their states, by model and version.
+  // Thread-safe. If reading the repository hangs, the versions of the last successful read.
   Result<std::vector<ServedVersion>> Index() const;
 
   // Makes the current and all further calls fail with kUnavailable within about a second.
