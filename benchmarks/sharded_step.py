@@ -142,9 +142,9 @@ class Library(NamedTuple):
 
         Args:
             tables: the collection in the model.
-            cuts: plan and number of each table, by name.
+            cuts: table name -> sharding type, and the table's position.
             sharder: sharder of the collection.
-            kernel: compute kernel of whole tables.
+            kernel: compute kernel of tables that are not split.
             options: arguments of ``DistributedModelParallel``.
         """
         ranks = dist.get_world_size()

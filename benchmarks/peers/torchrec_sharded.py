@@ -31,7 +31,7 @@ def main() -> None:
 def sharded_model(
     model: nn.Module, tables: nn.Module, cuts: Mapping[str, tuple[str, int]]
 ) -> nn.Module:
-    """Shard a model over all ranks. ``cuts``: sharding type and number of shards, by table."""
+    """Shard over all ranks. ``cuts``: table name -> sharding type, and the table's position."""
     sharded: nn.Module = TORCHREC.shard(model, tables, cuts, EmbeddingBagCollectionSharder())
     return sharded
 

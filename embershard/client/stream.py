@@ -161,7 +161,8 @@ class PredictStream:
         return max(len(self._outstanding), self._requests.qsize()) < self._in_flight
 
     def _unsent(self) -> Iterator[pb.PredictRequest]:
-        """Yield the requests whose answers are still awaited. Runs on a thread of gRPC."""
+        """Yield queued requests for gRPC to send, except those that have ended by their deadline.
+        Runs on a thread of gRPC."""
         while not self._over:
             try:
                 request = self._requests.get(timeout=WATCH_SECONDS)

@@ -73,7 +73,7 @@ class Option:
 
     @property
     def name(self) -> str:
-        """Type in a report, and the kernel unless rows are on the device."""
+        """Name in reports: the sharding type, and the kernel unless the device holds all rows."""
         where = "" if self.compute_kernel == FUSED else f" {self.compute_kernel}"
         return self.sharding_type + where
 

@@ -84,8 +84,8 @@ def small_model(name: str, arguments: Mapping[str, Any], schema: Schema) -> nn.M
 def meta_model(
     name: str, arguments: Mapping[str, Any], schema: Schema
 ) -> tuple[nn.Module, dict[str, Collection]]:
-    """A model for ``build_model`` whose tables are on device meta, and its collections by path.
-    Raises InputError if the arguments do not fit the model."""
+    """The model that ``build_model`` makes of these arguments, but with tables on device meta, and
+    its collections by module path. Raises InputError if the arguments do not fit the model."""
     model = small_model(name, arguments, schema)
     rows = {
         table["name"]: table["num_embeddings"]

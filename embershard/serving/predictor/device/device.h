@@ -102,7 +102,7 @@ class DeviceStream {
                             size_t bytes) = 0;
 
   // Runs `work` with the DeviceKernels of this stream's device. `reads` and `writes` must list all
-  // memory of slots that it uses, which the test device checks.
+  // memory that `work` uses, except weights; the test device checks that.
   virtual Status Launch(std::span<const MemoryRange> reads, std::span<const MemoryRange> writes,
                         std::function<void(DeviceKernels&)> work) = 0;
 

@@ -148,7 +148,7 @@ class ModelLoader {
   // once. Returns those whose folder now holds another package.
   std::set<int64_t> CompareWithDisk(const std::string& model);
   void SetDifference(const std::string& model, int64_t version, const std::string& difference);
-  // StartEngine(), with the version's state and events.
+  // Calls StartEngine(), sets the version's state, and reports its events.
   Result<LoadedVersion> LoadOne(const std::string& model, int64_t version, bool gently);
   // Loads a version if it fits into memory. `gently`: with idle scheduling priority, at a limited
   // rate. Fails like LoadRunner::Run() and MemoryBudget::Take().
