@@ -115,7 +115,8 @@ def _message(path: Path, place: int, call: recording_pb2.RecordedCall) -> pb.Pre
             pb.PredictResponse.FromString(call.response)
     except DecodeError as error:
         raise InputError(
-            f"{path}: record {place}: expected a request and its answer, got other bytes"
+            f"{path}: request {place} in order of arrival: expected a request and its answer, "
+            "got other bytes"
         ) from error
     return message
 

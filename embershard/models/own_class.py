@@ -232,7 +232,7 @@ class ClassConfig(BaseConfig):
 
     @property
     def _arguments(self) -> dict[str, Any]:
-        """Keys of ``[model]`` for the constructor, with ``embedding_dim`` if it has that parameter."""
+        """Keys of ``[model]`` for the constructor; ``embedding_dim`` if it has that parameter."""
         arguments = dict(self.model_extra or {})
         if "embedding_dim" in inspect.signature(import_class(self.class_)).parameters:
             arguments["embedding_dim"] = self.embedding_dim

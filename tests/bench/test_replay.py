@@ -210,7 +210,7 @@ def test_a_recording_without_calls_is_refused(tmp_path):
 
 
 def test_a_record_that_holds_no_request_is_refused(tmp_path):
-    with pytest.raises(InputError, match="record 1: expected a request and its answer"):
+    with pytest.raises(InputError, match="request 1 in order of arrival"):
         read_replay(write_recording(tmp_path / "calls", [call(b"\xff\xff", 1)]))
 
 
