@@ -102,7 +102,8 @@ class DeviceStream {
                             size_t bytes) = 0;
 
   // Runs `work` with the DeviceKernels of this stream's device. `reads` and `writes` must list all
-  // memory that `work` uses, except weights; the test device checks that.
+  // memory of slots that `work` uses: the test device reports listed accesses that are not ordered
+  // by events. It cannot notice a missing one.
   virtual Status Launch(std::span<const MemoryRange> reads, std::span<const MemoryRange> writes,
                         std::function<void(DeviceKernels&)> work) = 0;
 
