@@ -60,7 +60,7 @@ def shard_fault(shard: Shard, *, rows: int, dim: int, devices: int) -> Fault | N
             return Fault(field, f"a span of 0 .. {end}", list(span))
     first, end = shard.columns
     if first % DIM_MULTIPLE or (end % DIM_MULTIPLE and end != dim):
-        expected = f"multiples of {DIM_MULTIPLE}, or {dim} as the end"
+        expected = f"multiples of {DIM_MULTIPLE}, or {dim} at the end"
         return Fault("columns", expected, list(shard.columns))
     for place, device in enumerate(shard.devices):
         if not 0 <= device < devices:

@@ -217,8 +217,8 @@ def test_a_record_that_holds_no_request_is_refused(tmp_path):
 @cases(
     ("arguments", "message"),
     {
-        "examples": (["--examples", "3"], "expected no --examples with it"),
-        "id-range": (["--id-range", "0..9"], "expected no --id-range with it"),
+        "examples": (["--examples", "3"], "--examples: expected none with --replay"),
+        "id-range": (["--id-range", "0..9"], "--id-range: expected none with --replay"),
         "slo": (["--rate", "recorded", "--slo", "p9<1s"], "--slo or --rate rec"),
     },
 )

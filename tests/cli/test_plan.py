@@ -151,7 +151,7 @@ def test_the_load_is_that_of_recorded_requests(own, tmp_path, capsys):
 def test_a_recording_of_another_schema_is_refused(own, tmp_path, capsys):
     file = recording_of(own, tmp_path / "recording", schema=0xABC)
     assert main(["plan", str(own), "--devices", "2xcpu", "--requests", str(file)]) == 1
-    words = "of the package, got 0000000000000abc\n"
+    words = ", got 0000000000000abc of ranker 7\n"
     assert capsys.readouterr().err.endswith(words)
 
 

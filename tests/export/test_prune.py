@@ -75,9 +75,9 @@ def test_rows_under_the_count_are_dropped_through_the_id_map(ids, kept_ids, tmp_
 @cases(
     ("ids", "counts", "least", "message"),
     {
-        "reject": (Identity(6), COUNTS, 2, "unknown oov or zero, got Identity"),
-        "hash": (Hash(6), COUNTS, 2, "unknown oov or zero, got Hash"),
-        "no-map": (None, COUNTS, 2, "unknown oov or zero, got None"),
+        "reject": (Identity(6), COUNTS, 2, "unknown oov or zero as id map, got Identity"),
+        "hash": (Hash(6), COUNTS, 2, "unknown oov or zero as id map, got Hash"),
+        "no-map": (None, COUNTS, 2, "unknown oov or zero as id map, got None"),
         "all": (Identity(5, unknown="oov"), COUNTS, 10, "at least 10 lookups, got at most 9"),
         "least": (Identity(5, unknown="oov"), COUNTS, 0, "at least 1, got 0"),
         "key": (

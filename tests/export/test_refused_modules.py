@@ -166,7 +166,7 @@ def test_a_size_of_requests_with_values_of_examples_is_refused(size):
         mixed = pooled["item"].reshape(size(pooled["user"]), 2, 2)
         return mixed.sum((1, 2)) + to_examples(pooled["user"]).sum(1)
 
-    assert_refused(forward, "it takes a size of request-scoped values", 'pooled["item"].reshape')
+    assert_refused(forward, "it combines a size of request-scoped values", 'pooled["item"].reshape')
 
 
 ACROSS_ROWS = {
@@ -188,7 +188,7 @@ ACROSS_ROWS = {
 
 @pytest.mark.parametrize("name", ACROSS_ROWS)
 def test_computing_across_rows_is_refused(name):
-    assert_refused(ACROSS_ROWS[name], "depend on that example alone", "output 'score'")
+    assert_refused(ACROSS_ROWS[name], "depend on that example only", "output 'score'")
 
 
 def test_computing_across_rows_is_refused_at_the_line_where_it_begins():

@@ -17,11 +17,11 @@ from tests.export.test_refused_modules import refusal_of
         "summed": (lambda m, d, s: m.embeddings(s)["item"].sum(0), "expected a row for each"),
         "two-rows-each": (
             lambda m, d, s: m.embeddings(s)["item"].reshape(-1, 2),
-            "expected a row for each, (7, ...), got shape (14, 2)",
+            "expected a row for each example or request, shape (7, ...), got shape (14, 2)",
         ),
         "no-columns": (
             lambda m, d, s: m.embeddings(s)["item"][:, :0],
-            "expected a row for each, (7, ...), got shape (7, 0)",
+            "expected a row for each example or request, shape (7, ...), got shape (7, 0)",
         ),
         "double": (
             lambda m, d, s: m.embeddings(s)["item"].double(),

@@ -226,11 +226,11 @@ def test_samples_are_scored_with_the_stored_rows(tmp_path):
         ),
         "what-pads-hold-counts": (
             lambda m, d, s: m.sequences(s)["history"].to_padded_dense().sub(5).amax(1),
-            "depend on that example alone",
+            "depend on that example only",
         ),
         "depends-on-the-longest": (
             lambda m, d, s: (x := m.sequences(s)["history"].to_padded_dense()).sum(1) / x.shape[1],
-            "depend on that example alone",
+            "depend on that example only",
         ),
     },
 )

@@ -92,7 +92,7 @@ def test_rows_that_are_mixed_for_given_samples_alone_are_refused_before_anything
     with pytest.raises(ExportError) as refusal:
         export_model(module(between), SCHEMA, out, samples=[sample(123456.0), other])
     message = str(refusal.value)
-    assert "x - x.mean(), x): output 'score', samples 0 to 1: expected every" in message
+    assert "x - x.mean(), x): output 'score', samples 0 to 1: expected the output" in message
     assert not out.exists()
 
 
@@ -115,7 +115,7 @@ def test_groups_of_samples_with_lists_are_compared(monkeypatch):
     empty = dataclasses.replace(
         mixed, lengths=np.array([1, 0, 1, 0], np.int32), values=np.array([1, 3])
     )
-    with pytest.raises(ExportError, match="output 'score', samples 4 to 5: expected every"):
+    with pytest.raises(ExportError, match="output 'score', samples 4 to 5: expected the output"):
         build_program(ranker, SCHEMA, samples=[*[plain] * 4, mixed, empty, plain], seed=0)
 
 

@@ -187,5 +187,5 @@ def test_only_the_flag_makes_drift_an_error(
 def test_a_recording_of_another_model_is_refused(scorer: BatchScorer, tmp_path: Path) -> None:
     recording = write_recording(tmp_path / "calls", [], schema=1)
 
-    with refused(InputError, "of the package"):
+    with refused(InputError, "expected the package's schema", "got 0000000000000001"):
         compare(scorer, recording, ["none"], requests=1, rows=1)

@@ -166,7 +166,7 @@ def test_a_plan_for_fewer_ranks_is_one_message_on_all(workers):
     ("plan", "got"),
     {
         "none": (None, "expected the plan and tables of rank 0: a plan, got no plan"),
-        "text": ("plan.json", "plan: expected a ShardingPlan, as .* makes one, got str"),
+        "text": ("plan.json", "plan: expected a ShardingPlan, such as .*, got str"),
         "of-a-list": (
             ShardingPlan([{"sparse": {}}]),
             r"plan: expected ShardingPlan\({path of a collection: plan of its tables}\), got list",

@@ -216,7 +216,7 @@ def explain_planned(env, folder, table):
                 type(run).model_validate(changed),
                 dataset(),
                 env=env,
-                planned=partial(_show_plan, page=None, explained=table),
+                planned=partial(_show_plan, html_file=None, table=table),
             )
     except ConfigError as error:
         return str(error)
