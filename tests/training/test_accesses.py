@@ -74,5 +74,5 @@ def test_an_export_by_counts_leaves_tables_of_hashed_ids_whole(tmp_path):
 
 def test_an_export_by_counts_of_hashed_ids_alone_is_refused(tmp_path):
     result = train(run_of(tmp_path / "run"), hashed({"user", "history", "item"}))
-    with refused(ExportError, "hashed ids"):
+    with refused(ExportError, "not hashed"):
         export_checkpoint(result.checkpoint, tmp_path / "ranker/1", min_accesses=2)
