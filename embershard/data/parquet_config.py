@@ -209,8 +209,8 @@ class SparseColumn(Section):
     none, and their vector is zero."""
 
     vocabulary: InputName | None = None
-    """With ``ids = "vocabulary"``: another table whose ids this table has, in rows of its own.
-    Without it the ids are those of the table's inputs."""
+    """With ``ids = "vocabulary"``: a table without this key, whose ids this table has in rows of its
+    own. Without it the ids are those of the table's inputs."""
 
     null: Literal["empty", "error"] = "empty"
     """``empty``: a null stands for no id, also in a list. ``error``: it is an error."""
@@ -302,9 +302,10 @@ class ParquetConfig(Section):
             poolings = {sparse[name].pooling for name in names}
             if len(poolings - {None}) > 1:
                 raise ValueError(f"expected one pooling for the inputs of table {table!r}")
+        owners = [table for table, names in tables.items() if sparse[names[0]].vocabulary is None]
         for vocabulary, names in vocabularies_of(sparse).items():
-            if vocabulary not in tables:
-                raise ValueError(f"expected a vocabulary of {list(tables)}, got {vocabulary!r}")
+            if vocabulary not in owners:
+                raise ValueError(f"expected a vocabulary of {owners}, got {vocabulary!r}")
             _check_alike(sparse, names, ID_KEYS, f"vocabulary {vocabulary!r}")
         return sparse
 

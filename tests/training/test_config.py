@@ -254,6 +254,12 @@ def test_parquet_files_are_read_from_a_file(tmp_path):
             2,
             "data.sparse",
         ),
+        "vocabulary-in-a-circle": (
+            'min_count = 2\n[data.sparse.history]\ntable = "item"',
+            'min_count = 2\nvocabulary = "history"\n[data.sparse.history]\nvocabulary = "item"',
+            2,
+            "data.sparse",
+        ),
         "shared-table": ('table = "item"\nmin_count = 2', 'table = "item"', 2, "data.sparse"),
         "no-split": ('[data.split]\nby = "time"\ncolumn = "timestamp"', "", 2, "data.split"),
         "no-files": ('["clicks/*.parquet"]', "[]", 4, "data.files"),
