@@ -140,7 +140,7 @@ class WarmupOptimizer(OptimizerWrapper):
         result = self._optimizer.step(closure)
         done, stage = self._progress.tolist()
         done += 1
-        # As in TorchRec, step `max_iters` still belongs to its stage.
+        # Step `max_iters` still belongs to its stage, as in TorchRec.
         if stage + 1 < len(self._stages) and done > self._stages[stage].max_iters:
             stage += 1
         self._progress.copy_(torch.tensor([done, stage]))

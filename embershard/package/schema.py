@@ -91,7 +91,7 @@ class SparseInput:
     """Limit on the ids of a list. 0: no limit."""
 
     keep: Keep = "reject"
-    """What happens to a longer list: its ``first`` or ``last`` ``max_ids`` ids are kept, or the
+    """Handling of a longer list: its ``first`` or ``last`` ``max_ids`` ids are kept, or the
     request is refused (``reject``)."""
 
     def __post_init__(self) -> None:

@@ -260,7 +260,7 @@ def write_run(folder, name):
 
 @pytest.fixture(scope="module")
 def whole_run(tmp_path_factory):
-    """What a run prints that no signal stops, with its folder named "run"."""
+    """The output of a run that no signal stops, with its folder named "run"."""
     folder = tmp_path_factory.mktemp("whole")
     code, text, errors = trained(write_run(folder, "whole"))
     assert code == 0, errors

@@ -10,7 +10,7 @@ HOSTS = RANKS // LOCAL
 
 @pytest.fixture(scope="module")
 def results(workers):
-    """What each rank returned."""
+    """The result of each rank."""
     return workers.run(RANKS, results_of_hosts)
 
 

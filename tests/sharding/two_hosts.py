@@ -1,4 +1,4 @@
-"""What each of four ranks runs as if two of them were on another host; see workers.py."""
+"""The program of four ranks, two of them as if on another host; see workers.py."""
 
 from contextlib import contextmanager
 from datetime import timedelta
@@ -65,7 +65,7 @@ def results_of_hosts(env):
     timeout = timedelta(seconds=COLLECTIVE_SECONDS)
     group = env.process_group
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LOCAL_WORLD_SIZE", str(LOCAL))  # As torchrun sets it.
+        patch.setenv("LOCAL_WORLD_SIZE", str(LOCAL))  # torchrun sets it so.
         hosts = ShardingEnv.from_process_group(group, timeout=timeout)
     flat = ShardingEnv.from_process_group(group, timeout=timeout, local_size=RANKS)
     results = {"local_sizes": (hosts.local_size, flat.local_size)}
