@@ -31,14 +31,14 @@ def inner_module(model: nn.Module) -> nn.Module:
 
 def group_of(model: nn.Module, group: Any) -> Any:
     """Ranks that save and load a model: ``group``, or those of a ``DistributedModelParallel``.
-    None: only this process. Raises InputError for a part of a ``DistributedModelParallel`` that has
-    sharded tables, since only the whole knows their ranks."""
+    None: only this process. Raises InputError for another module with sharded tables, since only
+    the ``DistributedModelParallel`` knows their ranks."""
     if isinstance(model, DistributedModelParallel):
         return model.env.process_group if group is None else group
     if any(isinstance(module, ShardedCollection) for module in model.modules()):
         raise InputError(
             f"model: expected the DistributedModelParallel itself, got {type(model).__name__}, "
-            "a part of it with sharded tables"
+            "which contains sharded tables"
         )
     return group
 

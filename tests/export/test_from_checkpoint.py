@@ -112,7 +112,7 @@ def files_of(package):
         ),
         "meta": (
             "tests.export.models:make_all_on_meta",
-            "tower.weight: expected only tables on device meta",
+            "tower.weight: expected a tensor with data, got one on device meta",
         ),
         "raises": ("tests.export.models:make_trouble", "RuntimeError: the disk is full"),
         "exits": ("tests.export.models:make_exit", "the factory raised SystemExit: 7$"),

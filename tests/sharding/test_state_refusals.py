@@ -332,14 +332,10 @@ def save_and_load_around(env, case, plan, folder):
 
 def test_sharded_tables_are_saved_by_what_shards_them(workers, tmp_path):
     case = make_case(2, sizes=[3, 4], steps=0, optimizer="sgd")
-    expected = [
-        f"model: expected the DistributedModelParallel itself, got {kind}, which has its sharded "
-        "tables in it"
-        for kind in ("Task", "Task", "ModuleDict", "ModuleDict")
-    ]
     plan = plan_of(case, row_wise())
-    for said in workers.run(2, save_and_load_around, case, plan, tmp_path / "state"):
-        assert said == expected
+    for messages in workers.run(2, save_and_load_around, case, plan, tmp_path / "state"):
+        for message, kind in zip(messages, ["Task"] * 2 + ["ModuleDict"] * 2, strict=True):
+            assert f"expected the DistributedModelParallel itself, got {kind}," in message
 
 
 def close_after_a_failed_write(env, folder):
