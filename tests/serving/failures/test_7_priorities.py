@@ -26,7 +26,7 @@ FIT = EXAMPLES // EACH
 """How many the queue holds."""
 
 SHARE = 8
-"""One batch of so many begins with low ones, docs/protocols.md says."""
+"""One batch of so many begins with low ones, docs/scheduling.md says."""
 
 LOW, HIGH = pb.PRIORITY_BACKGROUND, pb.PRIORITY_INTERACTIVE
 
