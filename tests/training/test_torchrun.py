@@ -32,7 +32,7 @@ pytestmark = pytest.mark.timeout(600)
 FILE = """
 [data]
 name = "synthetic"
-examples = 20000
+examples = 8000
 [model]
 embedding_dim = 8
 dense_layers = [8]
@@ -40,18 +40,18 @@ over_layers = [8, 1]
 [training]
 batch_size = 128
 epochs = 2
-evaluate_every_steps = 40
-warmup_steps = 50
+evaluate_every_steps = 20
+warmup_steps = 20
 count_accesses = true
 threads = 1
 [checkpoint]
 folder = "{folder}"
-last_every_steps = 20
+last_every_steps = 15
 [sharding.tables]
 "user*" = "column_wise"
 "*" = "row_wise"
 """
-STEPS = 250
+STEPS = 100
 
 
 def start(folder, *options, train=(), rank_1_adds=""):
@@ -84,7 +84,7 @@ def finish(process):
 
 
 def wait_for_checkpoint(last, step, process):
-    """Of this step or a later one: old ones go."""
+    """Return when a checkpoint of this step or a later one exists: old ones are deleted."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not any(int(path.parent.name) >= step for path in last.glob("[0-9]*/training.json")):
         assert process.poll() is None, process.stdout.read()
@@ -122,31 +122,28 @@ def test_one_rank_reports_the_result(uninterrupted):
     assert code == 0, said
     for line in (f"all epochs after step {STEPS}", "validation  auc", "test        auc"):
         assert said.count(line) == 1, said
-    assert sorted(path.name for path in (folder / "run/last").iterdir()) == ["220", "240"]
+    assert sorted(path.name for path in (folder / "run/last").iterdir()) == ["75", "90"]
 
 
 def test_a_dry_run_says_once_what_each_rank_would_hold_and_writes_nothing(tmp_path):
     process = start(tmp_path / "dry", train=["--dry-run"])
     said = finish(process)
     assert process.returncode == 0, said
-    (titles, ranks) = (
-        said.count("dlrm on synthetic, 2 ranks"),
-        re.findall(r"^\| (\d) \|", said, re.M),
-    )
-    assert (titles, ranks) == (1, ["0", "1"]), said
-    assert f"at most {STEPS}, 125 an epoch" in said
+    assert said.count("dlrm on synthetic, 2 ranks") == 1, said
+    assert re.findall(r"^\| (\d) \|", said, re.M) == ["0", "1"], said
+    assert f"at most {STEPS}, 50 an epoch" in said
     assert [path.name for path in (tmp_path / "dry").iterdir()] == ["run.toml"]
 
 
 def test_a_run_whose_rank_is_killed_resumes_and_ends_with_the_same_weights(uninterrupted, tmp_path):
     folder, expected, _ = uninterrupted
-    # Torchrun looks every 5 s, so that rank 0 says what it saw before it is told to end.
+    # Torchrun looks every 5 s, so that rank 0 reports the failure before torchrun ends it.
     process = start(tmp_path / "killed", "--max-restarts", "1", "--monitor-interval", "5")
-    wait_for_checkpoint(tmp_path / "killed/run/last", 40, process)
+    wait_for_checkpoint(tmp_path / "killed/run/last", 30, process)
     os.kill(ranks_of(process)[1], signal.SIGKILL)
     said = finish(process)
     assert process.returncode == 0, said
-    # Of the rank that torchrun saw end first: rank 1, or on a busy machine rank 0.
+    # Torchrun names the rank that it saw end first: rank 1, or on a busy machine rank 0.
     assert (
         len(re.findall(r"failed \(exitcode: (?:-9\) local_rank: 1|1\) local_rank: 0)", said)) == 1
     )
@@ -204,11 +201,8 @@ def test_an_export_leaves_out_rows_that_training_seldom_looked_up(
 def test_every_lookup_of_training_is_counted_once(uninterrupted):
     folder, _, _ = uninterrupted
     best = latest_checkpoint(folder / "run")
-    (items,) = (
-        read_access_count
-        for name, read_access_count in read_access_counts(best / "state").items()
-        if "item" in name
-    )
+    counts = read_access_counts(best / "state")
+    (items,) = (counts[name] for name in counts if "item" in name)
     assert int(items.sum()) == int(best.name) * 128  # one id an example
 
 
@@ -221,7 +215,7 @@ def test_pruning_without_counts_is_refused(tmp_path):
 
 def test_a_restart_keeps_the_checkpoints_of_an_earlier_job(tmp_path):
     kept = tmp_path / "stale/run"
-    for step in ("120", "last/120"):
+    for step in ("60", "last/60"):
         (kept / step).mkdir(parents=True)
         (kept / step / "checkpoint.json").write_text("{}")
     before = sorted(kept.rglob("*"))
@@ -231,26 +225,25 @@ def test_a_restart_keeps_the_checkpoints_of_an_earlier_job(tmp_path):
     *attempts, _ = said.split("failed (exitcode: 1)")  # torchrun logs it once an attempt.
     assert len(attempts) == 2, said
     for attempt in attempts:
-        assert attempt.count("holds checkpoints of an earlier run (120, last/120)") == 1, said
+        assert attempt.count("holds checkpoints of an earlier run (60, last/60)") == 1, said
     assert sorted(kept.rglob("*")) == before
 
 
-@pytest.mark.parametrize("signaled", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("signaled", [signal.SIGTERM, signal.SIGKILL])
 def test_a_stopped_run_leaves_no_process(tmp_path, signaled):
     process = start(tmp_path / "stopped")
-    wait_for_checkpoint(tmp_path / "stopped/run/last", 20, process)
+    wait_for_checkpoint(tmp_path / "stopped/run/last", 15, process)
     ranks = ranks_of(process)
     assert sorted(ranks) == [0, 1]
     process.send_signal(signaled)
     said = finish(process)
     assert process.returncode != 0, said
     words = len(re.findall("interrupted; |stopped; |a collective failed", said))
-    if signaled is signal.SIGKILL:  # Of torchrun, which held what ranks tell each other.
+    if signaled is signal.SIGKILL:  # The ranks' store ended with torchrun.
         assert 1 <= words <= 2, said
         assert "Traceback" not in said
-    else:
+    else:  # The state is saved where the ranks stopped.
         assert words == 1, said
-    if signaled is not signal.SIGKILL:  # The state is saved where the ranks stopped.
         (saved,) = re.findall(r"stopped; .*the same command continues from (\S+)", said)
         assert max(int(path.name) for path in Path(saved).parent.iterdir()) == int(Path(saved).name)
     assert not any(is_running(pid) for pid in ranks.values())
@@ -259,7 +252,7 @@ def test_a_stopped_run_leaves_no_process(tmp_path, signaled):
 def test_scores_of_the_server_are_those_of_the_trained_module(uninterrupted, tmp_path):
     folder, _, _ = uninterrupted
     export_checkpoint(folder / "run", tmp_path / "ranker/1", weights="fp32")
-    test = planted_click_log(SyntheticConfig(examples=20000)).dataset.test
+    test = planted_click_log(SyntheticConfig(examples=8000)).dataset.test
     expected = torch.sigmoid(score(load_checkpoint(folder / "run").module, to_rows(test))).numpy()
     options = ServerOptions(port=0, threads=1)
     with (
