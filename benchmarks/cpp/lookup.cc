@@ -59,7 +59,6 @@ struct Arguments {
   size_t batches = 0;  // Batches of each thread. 0: by kRowsDrawn.
 };
 
-// `bags` random lists for each sparse input.
 class Batch {
  public:
   Batch(const Package& package, size_t bags, size_t length, std::mt19937_64& random)

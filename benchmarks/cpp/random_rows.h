@@ -103,7 +103,6 @@ class RandomRows {
   const std::byte* Header(uint32_t row) const { return rows_ + row * row_bytes_; }
   const std::byte* Codes(uint32_t row) const { return Header(row) + kHeaderBytes; }
 
-  // Prefetches all cache lines of a row.
   template <size_t kCodes>
   void Fetch(uint32_t row) const {
     __builtin_prefetch(Header(row));
@@ -126,7 +125,6 @@ void FetchSums(const float* sums) {
     __builtin_prefetch(sums + at, 1);
 }
 
-// Reads a bfloat16 as a float.
 inline float Widened(const std::byte* at) {
   uint16_t value;
   std::memcpy(&value, at, sizeof(value));
