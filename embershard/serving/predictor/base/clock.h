@@ -18,7 +18,7 @@ inline uint32_t MicrosecondsBetween(Clock::time_point from, Clock::time_point to
       std::clamp<int64_t>(elapsed, 0, std::numeric_limits<uint32_t>::max()));
 }
 
-// Of a processor, that the calling thread has had since it began.
+// CPU time of the calling thread.
 inline double ThreadCpuSeconds() {
   timespec used;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);

@@ -33,9 +33,7 @@ std::set<std::string> UsableFlags(std::set<std::string> flags = ProcessorFlags()
 
 // Sets a library's thread count for the calling thread only. Libraries such as torch keep a count
 // per thread and one for new threads, and setting the first also sets the second; this restores the
-// second. Thread-safe, and cheap if nothing changes.
-//
-// `get` and `set` are the library's functions; nothing else may call `set` at the same time.
+// second. Thread-safe if nothing else calls `set` meanwhile, and cheap if nothing changes.
 void UseThreads(int threads, int (*get)(), void (*set)(int));
 
 }  // namespace embershard

@@ -6,7 +6,6 @@
 
 namespace embershard {
 
-// Owns a file descriptor.
 class File {
  public:
   File() = default;
@@ -21,7 +20,7 @@ class File {
   bool is_open() const { return descriptor_ >= 0; }
   int descriptor() const { return descriptor_; }
 
-  // Returns the descriptor, which the caller must close.
+  // The caller must close the descriptor.
   int Release() { return std::exchange(descriptor_, -1); }
 
   // Current size; 0 if the system does not report it.

@@ -45,7 +45,7 @@ class CAPABILITY("mutex") Mutex {
   std::mutex mutex_;
 };
 
-// Locks a mutex until it is destroyed, except between Unlock() and Lock().
+// Holds the mutex until destroyed, except between Unlock() and Lock().
 class SCOPED_CAPABILITY MutexLock {
  public:
   explicit MutexLock(Mutex& mutex) ACQUIRE(mutex) : mutex_(mutex) { mutex_.Lock(); }
