@@ -26,7 +26,7 @@ enum class Admission {
   kWithdrawn,           // The version is withdrawn, because a batch of it did not end.
 };
 
-// Requests that leave the queue together. None of them has been answered.
+// None of the requests has been answered.
 struct Due {
   SlotLease lease;                  // The slot to run in, filled by BatchingQueue.
   Batch batch;                      // Requests to run.
@@ -35,7 +35,6 @@ struct Due {
   std::unique_ptr<Request> failed;  // Memory ran out for this one; usually null.
 };
 
-// Sums over requests.
 struct QueueSize {
   BatchSize work;  // Counts each chunk of a split request as a request.
   uint64_t bytes = 0;
@@ -68,8 +67,7 @@ class BatchFormer {
   [[nodiscard]] Admission Add(std::unique_ptr<Request>& request, const Forecast& forecast,
                               Clock::time_point now, double share = 1);
 
-  // kAccepted if the queue has room for the request, otherwise the reason for which Add() would
-  // refuse it. Deadlines are not checked.
+  // The reason for which Add() would refuse the request, or kAccepted. Deadlines are not checked.
   Admission RoomFor(const Request& request) const;
 
   // Forms the next batch and removes its requests. Never throws.
@@ -103,7 +101,7 @@ class BatchFormer {
   std::chrono::nanoseconds RetryAfter(const Request& refused, const Forecast& forecast,
                                       Clock::time_point now, double share = 1) const;
 
-  // Removes a request whose deadline has passed; with `now` = max(), any request. Null: none left.
+  // Removes a request whose deadline has passed; with `now` = max(), any request.
   std::unique_ptr<Request> TakeExpired(Clock::time_point now);
 
   // Removes a queued request out of order.
@@ -127,8 +125,8 @@ class BatchFormer {
   bool IsTurnOfBackground() const;
   bool IsTurnOfLarge() const;
   void CountPassedOver(const Batch& batch);
-  // Moves the next request or chunk into `due`. Returns false if the queue has none, or if the
-  // batch has requests and this one does not fit `room`, the rest of its budget.
+  // Moves the next request or chunk into `due`. Returns false if the queue has none, or if `due` is
+  // not empty and this one does not fit `room`, the rest of its budget.
   bool TakeNext(RequestQueue* queue, Clock::time_point now, BatchSize* room, Due* due);
   // Add a request's queued part to the totals, or subtract it.
   void Count(const Request& request);

@@ -19,8 +19,7 @@ namespace embershard {
 void BuildBatch(const Model& model, std::span<const std::unique_ptr<Request>> requests, Slot* slot,
                 std::vector<std::vector<UnknownIdCount>>* unknown_ids);
 
-// Outputs of the request at `index` of a batch that has run. `first_example` is the position of its
-// first example in the batch.
+// Outputs of request number `index`, whose first example is number `first_example` of the batch.
 std::vector<ResponseOutput> CutOutputs(const Schema& schema, const Slot& slot,
                                        const Request& request, size_t index, size_t first_example);
 

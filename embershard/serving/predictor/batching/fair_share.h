@@ -46,8 +46,7 @@ class FairShare {
   void Begin(Model* model, std::chrono::nanoseconds expected, Clock::time_point now);
   void End(Model* model, std::chrono::nanoseconds expected, std::chrono::nanoseconds took);
 
-  // Part of the slots that the model gets by its weight among recently active models; 1 if it is
-  // the only one.
+  // Part of the slots that the model gets by its weight among recently active models.
   double ShareOf(const Model& model, Clock::time_point now) const;
 
  private:

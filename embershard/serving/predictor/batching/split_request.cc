@@ -46,7 +46,7 @@ SparseView CutFirst(const SparseInput& input, size_t examples, SparseView* rest)
   return first;
 }
 
-// Adds counts to sums; both are ordered by input.
+// Both are ordered by input.
 void AddCounts(const std::vector<UnknownIdCount>& counts, std::vector<UnknownIdCount>* sums) {
   for (const UnknownIdCount& count : counts) {
     const auto place =
@@ -59,7 +59,7 @@ void AddCounts(const std::vector<UnknownIdCount>& counts, std::vector<UnknownIdC
   }
 }
 
-// Memory of a chunk, without the bytes under its views.
+// The bytes under its views are not counted.
 uint64_t BytesOf(const Request& chunk) {
   return sizeof(Request) + chunk.dense.size() * sizeof(DenseView) +
          chunk.sparse.size() * sizeof(SparseView);
