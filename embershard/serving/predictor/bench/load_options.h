@@ -57,8 +57,7 @@ struct LoadOptions {
 
   bool open_loop() const { return !times.empty(); }
 
-  // Time since the start at which request `number` is due. Numbers start at 0.
-  // REQUIRES: open_loop().
+  // Requests are numbered from 0. REQUIRES: open_loop().
   std::chrono::nanoseconds DueAt(uint64_t number) const {
     return times[number % times.size()] +
            static_cast<int64_t>(number / times.size()) * times_period;
