@@ -52,15 +52,13 @@ T ValueOrRaise(Result<T> result) {
   return std::move(*result);
 }
 
-// Runs `action` without the GIL.
 template <class Action>
 auto WithoutGil(Action action) {
   const py::gil_scoped_release released;
   return action();
 }
 
-// Returns the result of `action`, or kResourceExhausted if the system has no memory or no threads
-// left for it.
+// Returns kResourceExhausted if the system has no memory or no threads left for `action`.
 template <class T, class Action>
 T CatchExhaustion(Action action) {
   try {

@@ -21,8 +21,7 @@ namespace {
 
 using py::literals::operator""_a;
 
-// Destroyed in the order server, control, models: the models wait for the engines that the control
-// holds.
+// The models wait for the engines that the control holds, so the models are destroyed last.
 struct ServerParts {
   std::shared_ptr<ServedModels> served;
   std::unique_ptr<ModelControl> control;
@@ -42,8 +41,8 @@ void Stop(ServerParts* parts, std::chrono::milliseconds timeout) {
   }
 }
 
-// Stops the parts on a separate thread. If a batch or a load never ends, neither does that thread.
-// It then keeps the parts alive after all other owners released them.
+// If a batch or a load never ends, neither does this thread. It then keeps the parts alive after
+// all other owners released them.
 class StopThread {
  public:
   // Calls rpc::Server::Drain(timeout) while the control stops. Then stops the models.
@@ -64,7 +63,7 @@ class StopThread {
     }
   }
 
-  // Returns true if all parts have stopped within `timeout`. Thread-safe.
+  // Returns true if all parts have stopped. Thread-safe.
   bool WaitFor(std::chrono::milliseconds timeout) const {
     return stopped_.wait_for(timeout) == std::future_status::ready;
   }
@@ -93,7 +92,6 @@ py::list ToList(const std::vector<SlowRequest>& requests) {
 // Indexed by VersionState.
 constexpr const char* kStateNames[] = {"unloaded", "loading", "ready", "failed"};
 
-// Serves the models of a repository on a port.
 class Server {
  public:
   explicit Server(const ServerArguments& arguments) : parts_(std::make_shared<ServerParts>()) {
@@ -135,7 +133,6 @@ class Server {
     });
   }
 
-  // See MetricList().
   py::list Metrics() const {
     ServerMetrics server;
     server.connections_refused = parts_->server->connections_refused();
@@ -230,7 +227,6 @@ class Server {
     return list;
   }
 
-  // Calls `start` with a Done and waits until the Done is called.
   template <class Start>
   static py::dict WaitForOutcome(Start start) {
     const LoadOutcome outcome = WithoutGil([&start] {
