@@ -41,15 +41,14 @@ bool UsesOwnKernels();
 // for oneDNN if the processor multiplies bfloat16.
 bool CanPack(at::ScalarType type);
 
-// Packs the weights. oneDNN's kernels are compiled for torch's number of threads on this thread.
-// REQUIRES: CanPack(type), and all fields except `packed` and `own` are set.
+// oneDNN's kernels are compiled for torch's number of threads on this thread. REQUIRES:
+// CanPack(type), and all fields except `packed` and `own` are set.
 void Pack(PackedLayer* layer);
 
-// Runs a layer and those after it. x [..., inputs] has any float type. The result [..., outputs]
-// has the layer's type. Throws torch's exceptions.
+// x [..., inputs] has any float type; the result [..., outputs] has the layer's. Throws torch's
+// exceptions.
 at::Tensor RunLayers(const PackedLayer& layer, const at::Tensor& x);
 
-// One piece of a batch for oneDNN.
 struct LinearPiece {
   int64_t rows = 0;      // Rows of the batch.
   int64_t computed = 0;  // Rows to compute; the results of further rows are dropped.
