@@ -29,7 +29,6 @@ Status OtherDevices(const std::string& message) {
   return {StatusCode::kBadPackage, message, StatusReason::kOtherDevices};
 }
 
-// Runs `work` and turns torch's exceptions into a status. `name` is the device, for messages.
 template <class Work>
 Status CatchErrors(const std::string& name, const Work& work) {
   try {
@@ -237,7 +236,7 @@ class CpuEvent final : public DeviceEvent {
   Clock::time_point time_;
 };
 
-// Runs every operation at once, before its call returns.
+// Every operation runs at once, before its call returns.
 class CpuStream final : public DeviceStream {
  public:
   explicit CpuStream(const TorchDevice* owner) : owner_(owner) {}
