@@ -10,7 +10,6 @@ namespace embershard::rpc {
 namespace {
 
 constexpr int kNever = std::numeric_limits<int>::max();  // gRPC's value for "never".
-// Time for a peer to complete the handshake.
 constexpr int kHandshakeMilliseconds = 10000;
 
 // Time for the calls of a connection that reached its age limit to end.
