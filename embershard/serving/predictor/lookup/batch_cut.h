@@ -30,7 +30,6 @@ struct LookupTask {
   uint32_t piece_end = 0;
 };
 
-// One device's share of a batch.
 struct DeviceShare {
   std::vector<LookupPiece> pieces;
   std::vector<LookupTask> tasks;  // Ranges of `pieces`.
@@ -46,7 +45,7 @@ class BatchCut {
  public:
   BatchCut(std::span<const LookupPart> parts, size_t devices);
 
-  // Cuts a batch. `parts` must be those of the constructor. See LookupBatch.
+  // `parts` must be those of the constructor. See LookupBatch.
   void Cut(std::span<const LookupPart> parts, std::span<const JaggedRows> lists,
            std::span<const LookupMatrix> matrices);
 

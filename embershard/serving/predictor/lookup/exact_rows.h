@@ -1,5 +1,4 @@
 // Prefetches the rows of a call of exact_sums.h in order, and reads their headers 8 at a time.
-// Included by exact_sums.h.
 
 #pragma once
 
@@ -64,13 +63,12 @@ class ExactRows {
     }
   }
 
-  // Reads the headers from `row` on again, with a unit for scales of this exponent.
+  // Uses a unit for scales of this exponent.
   void ReadAgain(int64_t row, uint32_t scale_exponent) {
     SetExponent(scale_exponent);
     read_ = begin_ + (row - begin_) / kHeaderRows * kHeaderRows;
   }
 
-  // Returns true if `size` further rows can be prefetched.
   bool CanFetch(size_t size) const {
     const int64_t end = fetch_end_ < begin_ + kRoom ? fetch_end_ : begin_ + kRoom;
     return static_cast<size_t>(end - fetched_) >= size;

@@ -17,7 +17,6 @@ constexpr size_t kRowsAheadMax = 64;
 constexpr size_t kFarBytes = size_t{8} << 20;
 constexpr int64_t kRowsFar = 64;
 
-// Fills the fields that follow from the input, table and shard.
 LookupPart PartOf(const Package& package, const SparseInput& input, size_t table_index,
                   const Shard& shard) {
   const TableSpec& table = package.manifest().tables[table_index];

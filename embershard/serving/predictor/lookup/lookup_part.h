@@ -73,7 +73,7 @@ constexpr size_t kFirstSequence = 2;
 // Sets rows_ahead and rows_far from the number of bytes that the part reads of each row.
 void SetRowsAhead(LookupPart* part);
 
-// All parts of the plan that the package was opened with. They point into the package's tables.
+// The parts point into the package's tables.
 std::vector<LookupPart> LookupPartsOf(const Package& package);
 
 }  // namespace embershard

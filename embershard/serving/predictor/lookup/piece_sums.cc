@@ -30,8 +30,8 @@ Status OutOfRange(const LookupPart& part, const int64_t* begin, const int64_t* e
                   std::to_string(*invalid));
 }
 
-// Prefetches the first rows of a piece, and returns their number. Rows need no check, because
-// prefetching an invalid address is harmless. Must be inlined: see Prefetch().
+// Rows need no check, because prefetching an invalid address is harmless. Must be inlined: see
+// Prefetch().
 [[gnu::always_inline]] inline int64_t PrefetchFirst(const LookupPiece& piece,
                                                     const LookupBatch& batch) {
   const LookupPart& part = batch.parts[piece.part];

@@ -34,7 +34,7 @@ class PieceSums {
  public:
   explicit PieceSums(const BagSumsKernel& kernel) : kernel_(kernel) {}
 
-  // Allocates buffers for all pieces that `cut` has made so far, so that Sum() allocates nothing.
+  // Lets Sum() allocate nothing for the pieces that `cut` has made so far.
   void Reserve(const BatchCut& cut);
 
   // Sums the rows of `pieces`. Divides the sums of mean pooling that need no further part. Checks
@@ -43,7 +43,6 @@ class PieceSums {
   // REQUIRES: Reserve().
   Status Sum(std::span<const LookupPiece> pieces, const LookupBatch& batch, bool backward);
 
-  // Number of rows summed so far.
   uint64_t rows() const { return rows_summed_; }
 
   // Adds the further parts' sums to those of a first part's piece, and divides for mean pooling.

@@ -40,8 +40,7 @@ class ShardedLookup {
   static Result<std::unique_ptr<ShardedLookup>> Make(const Package& package,
                                                      const ShardedLookupOptions& options);
 
-  // `devices` has one entry per device of the plan. The thread that calls Run() works for the one
-  // at position `own`.
+  // `devices` has one entry per device of the plan. The caller of Run() works for number `own`.
   ShardedLookup(const std::vector<SequenceSpec>& sequences, std::vector<LookupPart> parts,
                 std::vector<std::unique_ptr<LookupDevice>> devices, size_t own,
                 uint64_t alone_bytes)
@@ -70,7 +69,6 @@ class ShardedLookup {
   BatchCut cut_;
   std::vector<float> further_;
 
-  // Buffers of the current batch, reused by the next.
   std::vector<JaggedRows> lists_;
   std::vector<LookupMatrix> matrices_;
   std::vector<int64_t> single_offsets_;  // 0, 1, 2, ...: the offsets of lists of one id.
