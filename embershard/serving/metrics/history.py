@@ -169,7 +169,7 @@ class Totals:
         self._ended: dict[tuple[object, ...], Metric] = {}
 
     def add(self, metrics: Metrics) -> Metrics:
-        """Add those of ended versions. ``metrics`` must not be older than those of the last call."""
+        """Add those of ended versions. ``metrics`` must not be older than at the last call."""
         with self._lock:
             before, now = _loaded(self._last), _loaded(metrics)
             ended = {key for key, start in before.items() if now.get(key) != start}
