@@ -102,7 +102,7 @@ class RequestReader:
     def _differs_from_row_before(
         self, dense: NDArray[np.float32], sparse: Sequence[JaggedColumn]
     ) -> NDArray[np.bool_]:
-        """bool ``[N]``: True for the first row, or if inputs of request scope differ from the last."""
+        """bool ``[N]``: True for the first row, or if inputs of request scope have changed."""
         differs = np.ones(len(dense), np.bool_)
         differs[1:] = (dense[1:] != dense[:-1]).any(axis=1)
         for item, column in zip(self._schema.sparse, sparse, strict=True):
