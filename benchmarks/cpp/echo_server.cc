@@ -1,5 +1,4 @@
-// The minimal C++ gRPC server. It parses each PredictRequest and answers zeros in a PredictResponse
-// of the same size as ours.
+// The minimal C++ gRPC server: answers zeros in a PredictResponse of the same size as ours.
 //
 //   echo_server MODEL OUTPUT...
 //

@@ -7,7 +7,7 @@
 // would take at the rate of one large copy. Ids are random. Lists are as long as in the package's
 // first sample.
 //
-// It does not link gRPC, so that it runs on a machine with only torch and FBGEMM.
+// Does not link gRPC, so that it runs on a machine with only torch and FBGEMM.
 
 #include <algorithm>
 #include <atomic>
@@ -102,7 +102,6 @@ void RunOrFail(Model* model, Slot* batch) {
   if (!status.ok()) Fail(status.message());
 }
 
-// Draws kBatches for each slot, and runs some of them to warm up.
 std::vector<std::vector<Slot>> DrawBatches(Model* model, size_t slots, size_t examples) {
   std::vector<std::vector<Slot>> batches(slots);
   for (size_t number = 0; number < slots; ++number) {

@@ -1,5 +1,5 @@
-// Sums random rows of a table, 20 in each bag, as fast as possible. This is an upper bound for the
-// speed of lookups. Each thread has its own 32 batches of 512 bags.
+// Sums random rows, 20 in each bag, as an upper bound for the speed of lookups. Each thread has its
+// own 32 batches of 512 bags.
 //
 // row   2 bytes scale (bfloat16) | 2 bytes bias (bfloat16) | int8 codes
 
@@ -131,7 +131,6 @@ inline float Widened(const std::byte* at) {
   return std::bit_cast<float>(uint32_t{value} << 16);
 }
 
-// Converts each code to a float, multiplies it by the scale, and adds it.
 template <size_t kCodes>
 double SumFloats(RandomRows& all, size_t thread) {
   constexpr size_t kVectors = std::min<size_t>(kCodes / kLanes, 8);  // Summed in registers at once.

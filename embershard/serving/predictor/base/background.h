@@ -37,7 +37,7 @@ class Background {
   std::unique_ptr<TaskThread> thread_ GUARDED_BY(turn_);  // Last: it uses the fields above.
 };
 
-// Runs `work` in the background; on the calling thread where `background` is null.
+// Runs `work` in the background, or on the calling thread if `background` is null.
 Status RunIn(Background* background, const std::function<Status()>& work);
 
 }  // namespace embershard

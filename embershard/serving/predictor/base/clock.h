@@ -25,7 +25,7 @@ inline double ThreadCpuSeconds() {
   return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) * 1e-9;
 }
 
-// The time of day, as seconds since 1970 in UTC.
+// Seconds since 1970 in UTC.
 inline double UnixSeconds() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return std::chrono::duration<double>(now).count();

@@ -1,6 +1,3 @@
-// The processors that this process may use, what they can do, and how many threads a library
-// uses.
-
 #pragma once
 
 #include <filesystem>
@@ -20,8 +17,7 @@ struct CoreSources {
 // of the period of 0.1 s. 0 if there is no limit.
 int QuotaCores(const CoreSources& sources = {});
 
-// Number of threads that can each have a core: the cores that the process may use (taskset,
-// cpuset), limited by QuotaCores(). At least 1.
+// Cores that the process may use (taskset, cpuset), limited by QuotaCores(). At least 1.
 int CoreCount(const CoreSources& sources = {});
 
 // The processor's flags with Linux's names, such as "avx2" or "asimd". Empty if `file` lists none.

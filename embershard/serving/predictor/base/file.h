@@ -26,8 +26,7 @@ class File {
   // Current size; 0 if the system does not report it.
   uint64_t size_bytes() const;
 
-  // Reads `size` bytes from `offset`. Returns the number of bytes read, which is smaller only at
-  // the end of the file or after an error.
+  // Returns the number of bytes read: less than `size` only at the end of the file or on an error.
   size_t ReadAt(uint64_t offset, void* out, size_t size) const;
 
  private:

@@ -1,6 +1,5 @@
-// std::mutex and std::condition_variable with annotations for clang's -Wthread-safety, whose
-// warnings are errors in builds with clang: fields name the mutex that guards them, functions the
-// mutex that their caller must hold.
+// std::mutex and std::condition_variable with annotations for clang's -Wthread-safety: fields name
+// the mutex that guards them, functions the mutex that their caller must hold.
 
 #pragma once
 
@@ -89,7 +88,6 @@ class CondVar {
   void NotifyAll() { changed_.notify_all(); }
 
  private:
-  // Adapts the caller's locked mutex for std::condition_variable.
   struct Adopted {
     explicit Adopted(Mutex& mutex) : lock(mutex.mutex_, std::adopt_lock) {}
     Adopted(const Adopted&) = delete;

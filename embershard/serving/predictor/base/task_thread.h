@@ -1,5 +1,3 @@
-// A thread that runs the same task whenever another thread starts it.
-
 #pragma once
 
 #include <atomic>

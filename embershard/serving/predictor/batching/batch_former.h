@@ -89,7 +89,6 @@ class BatchFormer {
 
   // False if the queue is empty, or if all queued requests are split and their chunks have left.
   bool can_take() const;
-  // True if an interactive split request has a chunk to run.
   bool has_chunk() const { return large_.next() != nullptr; }
   // True if the queued requests fill a batch, so that waiting longer cannot improve it.
   bool fills_batch() const {
@@ -107,7 +106,7 @@ class BatchFormer {
   // Removes a queued request out of order.
   std::unique_ptr<Request> Take(const Request& request);
 
-  // The earliest deadline in the queue; max() if it is empty.
+  // max() if the queue is empty.
   Clock::time_point next_deadline() const;
 
   bool empty() const { return interactive_.empty() && large_.empty() && background_.empty(); }
@@ -128,7 +127,6 @@ class BatchFormer {
   // Moves the next request or chunk into `due`. Returns false if the queue has none, or if `due` is
   // not empty and this one does not fit `room`, the rest of its budget.
   bool TakeNext(RequestQueue* queue, Clock::time_point now, BatchSize* room, Due* due);
-  // Add a request's queued part to the totals, or subtract it.
   void Count(const Request& request);
   void Uncount(const Request& request);
 

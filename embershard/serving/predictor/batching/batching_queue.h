@@ -67,15 +67,14 @@ class BatchingQueue final : private PooledQueue {
   Admission RoomFor(const Request& request) const;
 
   // The number of chunks worth splitting the request into: one for each idle slot if nothing is
-  // queued and the request is known to take long. While another model is active, at least enough
-  // that a chunk takes FairShare::kChunk (see Forecast::PartsWithin()).
+  // queued and the request is known to take long. At least enough that a chunk takes
+  // FairShare::kChunk while another model is active.
   size_t ChunksFor(const Request& request) const;
 
   std::chrono::nanoseconds RetryAfter(const Request& refused) const;
 
-  // Answers the handle's request, unless that has happened. A queued request is freed; for a
-  // running one the model continues. `why` is that of EarlyCompletion. The queue must outlive this
-  // call; Stop() does not wait for it.
+  // Answers the handle's request, unless that has happened. A queued request is freed; the model
+  // continues a running one. The queue must outlive this call; Stop() does not wait for it.
   void Cancel(CancellationHandle* cancellation, StatusReason why);
 
   // Removes a split request in order to answer it. Null if it was answered already.
@@ -106,23 +105,19 @@ class BatchingQueue final : private PooledQueue {
   void OnWithdrawn(bool pool_exhausted) override { owner_.on_withdrawn(pool_exhausted); }
 
   void WakeTimerBy(Clock::time_point time) REQUIRES(mutex_);
-  // Wakes a worker if a batch can be formed; otherwise sets the timer to when one may be. A busy
-  // worker looks for another batch after its own.
+  // Wakes a worker if a batch can be formed; otherwise sets the timer to when one may be.
   void WakeForRest() REQUIRES(mutex_);
   // Forms a batch and runs it. The mutex is not held meanwhile. REQUIRES: CanRun().
   void RunOne() REQUIRES(mutex_);
   // REQUIRES: a slot is free, another runs, and something can be taken.
   DispatchQuestion Question() const REQUIRES(mutex_);
-  // When CanRun() may become true for requests that are queued although a slot is free; max() if
-  // there are none.
+  // When CanRun() may become true although a slot is free and no request arrives; else max().
   Clock::time_point NextDispatchCheck() const REQUIRES(mutex_);
   size_t FreeSlots() const REQUIRES(mutex_) { return pool_->free_slots(); }
   bool IsIdle() const REQUIRES(mutex_) { return runs_ == 0; }
-  // Most examples of a batch, so that it takes about FairShare::kChunk while another model is
-  // active. No limit otherwise.
+  // A batch takes about FairShare::kChunk while another model is active. No limit otherwise.
   size_t MostExamples() const REQUIRES(mutex_);
   double Share() const REQUIRES(mutex_) { return pool_->ShareOf(this); }
-  // True if the queue is stopping, empty, and runs no batch.
   bool IsDone() const REQUIRES(mutex_) { return stopping_ && former_.empty() && IsIdle(); }
   void NotifyIfDone() REQUIRES(mutex_) {
     if (IsDone()) done_.NotifyAll();

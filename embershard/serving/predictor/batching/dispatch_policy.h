@@ -37,7 +37,6 @@ inline constexpr int kLastHalfTimes = 4;
 // requests would wait too long or miss a deadline otherwise.
 bool ShouldDispatch(const DispatchQuestion& question);
 
-// Time at which to decide again, even if no further request arrives.
 Clock::time_point NextDispatchTime(const DispatchQuestion& question);
 
 }  // namespace embershard

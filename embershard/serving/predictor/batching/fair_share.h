@@ -21,8 +21,7 @@ namespace embershard {
 // Not thread-safe. Pointers to shares stay valid until their last Remove().
 class FairShare {
  public:
-  // A batch is cut to about this time while another model is active, since a worker cannot be
-  // preempted.
+  // A batch is cut to about this time while another model is active: workers are not preempted.
   static constexpr std::chrono::milliseconds kChunk{5};
   // A model counts as active for so long after a batch of it began.
   static constexpr std::chrono::milliseconds kActive{100};

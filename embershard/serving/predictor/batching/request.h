@@ -1,5 +1,4 @@
-// A predict request inside the server, independent of the protocol. It holds views over the bytes
-// in which it arrived.
+// A predict request in any protocol, as views over the bytes in which it arrived.
 
 #pragma once
 

@@ -79,7 +79,7 @@ class RunningBatch {
     return has_expired ? batch_[first_].get() : nullptr;
   }
 
-  // Earliest deadline of the unanswered requests; max() if there are none.
+  // max() if there are no unanswered requests.
   Clock::time_point next_deadline() {
     while (first_ < batch_.size() && !batch_[first_]->answer) ++first_;
     return first_ < batch_.size() ? batch_[first_]->deadline : Clock::time_point::max();

@@ -11,7 +11,6 @@
 namespace embershard {
 namespace {
 
-// Number of ids that remain of a list after truncation.
 uint64_t KeptOf(const SparseInput& input, const SparseView& view, size_t list) {
   return Truncate(input, static_cast<size_t>(view.lengths[list])).count;
 }

@@ -75,7 +75,6 @@ class WorkerPool {
   Mutex& mutex() RETURN_CAPABILITY(mutex_) { return mutex_; }
   size_t slots() const { return slots_; }
 
-  // The methods below REQUIRE the mutex.
   // The methods below REQUIRE the mutex. Versions of one model share its part of the time.
   void Add(PooledQueue* queue, const std::string& model, double weight);
   // Waits until the timer has finished with the queue. Must not be called from OnWithdrawn().
@@ -97,8 +96,8 @@ class WorkerPool {
   double ShareOf(const PooledQueue* queue) const;
 
  private:
-  // Time slice of workers. It is longer than the default of 1.4 to 2.8 ms, so that a thread that
-  // parses a request preempts a batch instead of waiting for it.
+  // It is longer than the default of 1.4 to 2.8 ms, so that a thread that parses a request preempts
+  // a batch instead of waiting for it.
   static constexpr std::chrono::milliseconds kTimeSlice{5};
   static constexpr size_t kInline = SIZE_MAX;
 

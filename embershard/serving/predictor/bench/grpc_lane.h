@@ -89,8 +89,7 @@ class GrpcLane {
     receiver_.join();
   }
 
-  // Waits for the lane's connections, at most until `deadline`. Returns true if all of them are
-  // connected.
+  // Returns true if all of the lane's connections are connected.
   bool Connect(Clock::time_point deadline) {
     const auto system_deadline = SystemTime(deadline);
     for (const auto& channel : channels_) channel->GetState(/*try_to_connect=*/true);

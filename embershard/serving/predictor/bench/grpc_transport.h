@@ -1,5 +1,3 @@
-// Sends the requests of a lane to the server and returns their replies.
-
 #pragma once
 
 #include <grpcpp/channel.h>

@@ -86,7 +86,6 @@ class LocalPredictor {
     WithoutGil([this] { runner_.reset(); });
   }
 
-  // Returns a serialized GetModelResponse.
   py::bytes GetModel() const {
     return py::bytes(rpc::GetModelSerialized(runner_->manifest(), runner_->limits()));
   }

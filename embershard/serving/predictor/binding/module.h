@@ -1,8 +1,5 @@
-// The parts of the extension module embershard.serving._predictor. Python code loads it with
-// load_extension() of embershard/serving/_native.py.
-//
-// Calls release the GIL while they load, wait or run a model. Requests that arrive over gRPC never
-// take it.
+// The parts of the extension module embershard.serving._predictor. Calls release the GIL while they
+// load, wait or run a model. Requests that arrive over gRPC never take it.
 
 #pragma once
 

@@ -29,8 +29,8 @@ struct ServerParts {
 };
 
 void Stop(ServerParts* parts, std::chrono::milliseconds timeout) {
-  // Runs during the drain, so that a load that does not end does not delay answers to accepted
-  // requests. If no thread can be started, it runs after the drain.
+  // Runs during the drain, so that a load that does not end does not delay answers. If no thread
+  // can be started, it runs after the drain.
   const std::future<void> control = std::async([parts] { parts->control->Stop(); });
   parts->server->Drain(timeout);
   control.wait();
@@ -122,9 +122,8 @@ class Server {
 
   int port() const { return parts_->server->port(); }
 
-  // Stops the server. Returns true if everything has stopped, including abandoned loads, whose
-  // threads must not run while the process exits. Waits without the GIL, because the loader's
-  // reports need it.
+  // Returns true if everything has stopped, including abandoned loads, whose threads must not run
+  // while the process exits. Waits without the GIL, because the loader's reports need it.
   bool Stop(double timeout_seconds) {
     const std::chrono::milliseconds timeout(static_cast<int64_t>(timeout_seconds * 1000));
     return WithoutGil([&] {
@@ -171,7 +170,6 @@ class Server {
     return served;
   }
 
-  // Number of requests answered with OK since the start, including those of destroyed versions.
   uint64_t Answered() const {
     return WithoutGil([&] {
       uint64_t answered = parts_->served->answered_by_ended();
@@ -238,7 +236,6 @@ class Server {
     return py::dict("seconds"_a = outcome.seconds, "unserved_seconds"_a = outcome.unserved_seconds);
   }
 
-  // Stops and destroys the parts, unless StopThread has not finished; it then keeps them.
   void End() {
     WithoutGil([this] {
       if (!stopping_.has_value() || stopping_->WaitFor(std::chrono::milliseconds(0))) {

@@ -55,8 +55,7 @@ struct DenseProgramOptions {
   bool float32_layers = false;
 };
 
-// The checked bytes of a program's file. Programs are not loaded from their path, because the file
-// may be replaced after it was checked.
+// The checked bytes of a file, which may be replaced after it was checked.
 struct ProgramBytes {
   std::string name;  // File name in the package, for messages.
   std::string bytes;
@@ -67,8 +66,7 @@ Result<std::unique_ptr<DenseProgram>> LoadTorchScriptProgram(ProgramBytes progra
                                                              const Schema& schema,
                                                              const DenseProgramOptions& options);
 
-// Loads FBGEMM's operator libraries from fbgemm_gpu's folder. Thread-safe, and may be called more
-// than once.
+// `folder` is that of fbgemm_gpu. Thread-safe, and may be called more than once.
 Status LoadFbgemmOperators(const std::filesystem::path& folder);
 
 }  // namespace embershard

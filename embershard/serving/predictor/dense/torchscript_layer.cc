@@ -31,13 +31,12 @@ constexpr int64_t kFewRows = 64;      // float32 sizes are kNarrowStep apart up 
 constexpr int64_t kNarrowStep = 8;    // and twice that above it.
 constexpr int64_t kWideStep = 32;     // bfloat16 sizes are this far apart.
 
-// Minimum work of a thread with the kernels of vector_products.h: rows if threads share the rows,
-// multiply-adds if they share the outputs of a layer.
+// Minimum work of a thread with vector_products.h: rows, or multiply-adds if threads share a
+// layer's outputs.
 constexpr int64_t kThreadRows = 48;
 constexpr int64_t kThreadMultiplyAdds = 1 << 20;
 
-// With the kernels of vector_products.h, this number of rows passes through all layers before the
-// next rows do. Intermediate results stay in the second-level cache.
+// Rows that pass through all layers at a time, so that results stay in the second-level cache.
 constexpr int64_t kBlockRows = 256;
 
 using Reorder = at::Tensor(const at::Tensor& weight, std::optional<int64_t> batch_size);
@@ -185,7 +184,6 @@ int64_t ComputedRows(int64_t rows, bool bfloat16) {
   return DivideUp(rows, step) * step;
 }
 
-// Makes oneDNN compile the kernels of all sizes that batches can have.
 void RunAllSizes(const PackedLayer& layer) {
   for (int64_t rows = 0; rows < kLargestPiece;) {
     rows = ComputedRows(rows + 1, layer.bfloat16());

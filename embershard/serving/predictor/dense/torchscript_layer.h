@@ -33,8 +33,7 @@ struct PackedLayer final : torch::CustomClassHolder {
   const PackedLayer& last() const { return next == nullptr ? *this : next->last(); }
 };
 
-// True if float32 layers use the kernels of vector_products.h. They do on AVX2 with FMA, and on
-// AVX-512 if torch has no oneDNN or it is disabled.
+// True on AVX2 with FMA, and on AVX-512 if torch has no oneDNN or it is disabled.
 bool UsesOwnKernels();
 
 // True if layers of this type can be packed: float32 for vector_products.h or oneDNN, and bfloat16

@@ -68,8 +68,7 @@ struct VectorProducts {
   void (*linear)(const LinearCall& call) = nullptr;
 };
 
-// Functions that this processor supports, those with the widest vectors last. All return the same
-// bits.
+// Those with the widest vectors come last. All return the same bits.
 std::vector<const VectorProducts*> UsableVectorProducts();
 
 const VectorProducts* BestVectorProducts();

@@ -50,8 +50,7 @@ void MakePanel(const float* vectors, size_t count, size_t dim, float* panel) {
   }
 }
 
-// Sets sums[i][j] to the products of vectors[i] and kLanes columns of the panel, from j * kLanes
-// on.
+// sums[i][j] become the products of vectors[i] and kLanes columns of the panel from j * kLanes on.
 template <class V, size_t registers>
 void Multiply(const float* const (&vectors)[kRows], size_t dim, const float* panel, size_t stride,
               typename V::Floats (&sums)[kRows][V::kRegisters]) {

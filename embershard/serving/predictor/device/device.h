@@ -32,8 +32,7 @@ class DeviceEvent {
  public:
   virtual ~DeviceEvent() = default;
 
-  // Nanoseconds since an earlier event of the same stream.
-  // REQUIRES: the stream has reached both events.
+  // REQUIRES: the stream has reached both events, and `earlier` is of the same stream.
   virtual Result<uint64_t> NanosecondsSince(const DeviceEvent& earlier) const = 0;
 };
 

@@ -284,7 +284,6 @@ class TorchCpuDevice final : public TorchDevice {
   uint64_t memory_bytes_free() const override { return 0; }
 };
 
-// Starts CUDA and returns the number of its devices.
 Result<int> StartCuda(const std::string& name) {
   if (!c10::impl::hasDeviceGuardImpl(c10::DeviceType::CUDA)) {
     return OtherDevices("device " + name +

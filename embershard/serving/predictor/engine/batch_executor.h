@@ -1,5 +1,4 @@
-// Runs a batch: merges its requests into the buffers of a lease, runs the model, and splits the
-// outputs. It has no queue, and does not send answers.
+// Runs a batch and splits the outputs. It has no queue, and does not send answers.
 
 #pragma once
 

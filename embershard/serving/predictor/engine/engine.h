@@ -1,5 +1,3 @@
-// A served version of a model: validates, queues, runs and answers requests.
-
 #pragma once
 
 #include <cstddef>
@@ -76,9 +74,9 @@ class Engine {
 
   const std::shared_ptr<WorkerPool>& workers() const;
 
-  // Sets the one function that is called if the version cannot be served any more: every request is
-  // refused with kUnavailable after a batch that does not end (see WorkerPool), every batch fails
-  // after a lost device. Called on any thread, for a lost device perhaps several times.
+  // Sets the one function that is called if the version cannot be served any more: after a batch
+  // that does not end, when every request is refused with kUnavailable, or after a lost device,
+  // when every batch fails. Called on any thread, for a lost device perhaps several times.
   using WithdrawnHook = std::function<void(Withdrawal)>;
   void OnWithdrawn(WithdrawnHook hook);
 
@@ -87,7 +85,6 @@ class Engine {
 
   const Manifest& manifest() const;
 
-  // The dense program that was chosen, and why.
   const ProgramReport& program() const;
 
   // Limits per request: the lower of the package's and the options'.

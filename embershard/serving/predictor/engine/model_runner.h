@@ -50,15 +50,13 @@ class ModelRunner {
 
   // Counters of admitted requests and of batches.
   Telemetry& telemetry() { return telemetry_; }
-  // Runs a queue's batches of admitted requests.
   RequestCompleter& completer() { return completer_; }
 
   Status Admit(Request* request);
 
   // Validates and answers all requests; one caller at a time. Divides them over the threads in
-  // about equal shares, and runs each share in batches of at most the budget. Requests larger than
-  // a share are split. A refused request does not affect the others. Deadlines are ignored. Never
-  // throws.
+  // about equal shares, which run in batches of at most the budget. Larger requests are split. A
+  // refused request does not affect the others. Deadlines are ignored. Never throws.
   void PredictMerged(Batch requests);
 
   // Returns the model. Afterwards only the destructor may be called.

@@ -16,7 +16,6 @@
 
 namespace embershard {
 
-// Status of every request after Engine::Stop().
 Status ShuttingDown();
 
 // Status of every request after a stuck batch.

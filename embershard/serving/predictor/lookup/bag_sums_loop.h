@@ -41,8 +41,7 @@ struct Row {
   const typename V::Floats bias;
 };
 
-// Sums kVectors vectors of columns from `first` on. A vector has kWidth columns, or tail_columns
-// with kTail.
+// A vector has kWidth columns, or tail_columns with kTail.
 template <class V, WeightType kType, size_t kVectors, bool kWeighted, bool kTail>
 void SumBlock(const BagSumsCall& call, size_t first, size_t tail_columns) {
   const size_t n = kTail ? tail_columns : V::kWidth;

@@ -46,7 +46,7 @@ class ExactRows {
   }
   uint32_t ScaleOf(const std::byte* codes) const { return HeaderOf(codes) & 0xFFFFU; }
 
-  // Reads headers up to row `to`. Drops the rows before `begin` to make room.
+  // Drops the rows before `begin` to make room.
   void Read(int64_t begin, int64_t to) {
     MoveUp(begin);
     to = to < end_ ? to : end_;
@@ -108,8 +108,7 @@ class ExactRows {
     exponent_ = exponent < 4 ? 1 : exponent > kExponentMax + 3 ? kExponentMax : exponent - 3;
   }
 
-  // Prefetches a row with its header, which may be on another cache line. The header is not
-  // prefetched if it is far from the shard's columns.
+  // Also prefetches the header if it is near the shard's columns, perhaps on another cache line.
   template <int kCache>
   [[gnu::always_inline]] static inline void FetchRow(const std::byte* codes, size_t bytes) {
     const std::byte* const begin = codes - kScaleAndBiasBytes;

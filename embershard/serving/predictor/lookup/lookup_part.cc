@@ -39,7 +39,6 @@ LookupPart PartOf(const Package& package, const SparseInput& input, size_t table
   return part;
 }
 
-// Fills `further` of the parts from `begin` on, which belong to one lookup.
 void LinkFurther(size_t begin, std::vector<LookupPart>* parts) {
   for (size_t i = begin; i < parts->size(); ++i) {
     LookupPart& part = (*parts)[i];

@@ -1,5 +1,3 @@
-// Lookups over the shards of a plan, with the kernels of bag_sums.h.
-
 #pragma once
 
 #include <cstddef>
@@ -53,9 +51,8 @@ class ShardedLookup {
       sequence_inputs_.push_back(sequence.sparse_input);
   }
 
-  // Fills the matrices completely. `sparse` has one entry for each sparse input of the schema. The
-  // vector of an empty bag is 0, and so is that of kZeroRow in a sequence. Every other vector of a
-  // sequence is the row's float(scale * code + bias).
+  // Fills the matrices. `sparse` is in the order of the schema. The vector of an empty bag is 0,
+  // and so is that of kZeroRow in a sequence.
   Status Run(std::span<const JaggedRows> sparse, const LookupMatrices& out);
 
   // Loads of the devices that hold tables, in the plan's order. Thread-safe.

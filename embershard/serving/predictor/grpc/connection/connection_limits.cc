@@ -48,7 +48,7 @@ void Apply(const ConnectionLimits& limits, grpc::ServerBuilder* builder) {
   for (const auto algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
     builder->SetCompressionAlgorithmSupportStatus(algorithm, false);
   }
-  // Skip the compression filter and channelz, which are not used.
+  // The compression filter and channelz are not used.
   set(GRPC_ARG_ENABLE_PER_MESSAGE_COMPRESSION, 0);
   set(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
   set(GRPC_ARG_ENABLE_CHANNELZ, 0);
