@@ -1,4 +1,5 @@
-"""Runs benchmarks, and writes the values of all blocks to build/benchmarks/results."""
+"""Runs benchmarks, prints their rows, and writes the values of all blocks to
+build/benchmarks/results."""
 
 import sys
 from collections.abc import Sequence

@@ -1,3 +1,5 @@
+"""A separate HTTP port for the metrics and the status page of a server."""
+
 from __future__ import annotations
 
 import json
