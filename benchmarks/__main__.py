@@ -16,7 +16,7 @@ RESULTS = ROOT / "build" / "benchmarks" / "results"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the benchmarks. Returns 1 if a row failed, but all rows are written."""
+    """Return 1 if a row failed, but write all rows."""
     known = load_benchmarks()
     parser = Parser(prog="python -m benchmarks", description=__doc__)
     add = parser.add_argument

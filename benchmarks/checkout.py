@@ -1,7 +1,6 @@
-"""A measured checkout of embershard: its Python, its programs and its packages.
+"""A measured checkout of embershard: its Python in ``.venv``, its programs and its packages.
 
-The load tool and the harness always come from the checkout with this file. Servers, exports and
-in-process predictors run in the ``.venv`` of the measured checkout.
+The load tool and the harness always come from the checkout with this file.
 """
 
 from __future__ import annotations
@@ -54,8 +53,7 @@ class Checkout:
         return sys.executable if self.root == ROOT else str(self.root / ".venv" / "bin" / "python")
 
     def module(self, module: str, *arguments: object) -> Command:
-        """``python -m module`` with this checkout's Python and embershard. If the checkout has no
-        such module of the benchmarks, the one beside this file is used."""
+        """``python -m module`` of this checkout, or of the one with this file if it has none."""
         own = self.root / Path(*module.split(".")).with_suffix(".py")
         home = self.root if module == "embershard" or own.exists() else ROOT
         return Command((self.python, "-m", module, *map(str, arguments)), home)

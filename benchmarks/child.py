@@ -12,8 +12,8 @@ from pathlib import Path
 
 
 def answer(unit: str, run: Callable[[], float]) -> None:
-    """Answer blocks with the figures ``<unit>_per_second`` and ``<unit>_per_cpu_second``. ``run``
-    does some of the work and returns the number of finished units."""
+    """Answer with the figures ``<unit>_per_second`` and ``<unit>_per_cpu_second``. ``run`` does
+    some of the work and returns the number of finished units."""
 
     def block(seconds: float) -> Mapping[str, float]:
         done, started, cpu = 0.0, time.perf_counter(), time.process_time()
@@ -26,8 +26,7 @@ def answer(unit: str, run: Callable[[], float]) -> None:
 
 
 def serve_blocks(block: Callable[[float], Mapping[str, float]]) -> None:
-    """Answer blocks until the input ends. ``block`` works for about its argument in seconds and
-    returns its figures."""
+    """``block`` works for about its argument in seconds and returns its figures."""
     print("ready", flush=True)
     for line in sys.stdin:
         word, seconds = line.split()

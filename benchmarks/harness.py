@@ -106,8 +106,7 @@ class Session(ExitStack):
         return Path(self.enter_context(tempfile.TemporaryDirectory(prefix=f"{name}-")))
 
     def shared(self, key: Hashable, start: Callable[[], AbstractContextManager[T]]) -> T:
-        """Start something, or return what was started with this key. Equal declarations of a
-        server share one process."""
+        """Start something, or return what runs with this key. Equal servers share a process."""
         if key not in self._running:
             self._running[key] = self.enter_context(start())
         running: T = self._running[key]
@@ -122,10 +121,10 @@ class Bench:
     """The checkout to compare with. If it is None, sides are compared with each other."""
 
     blocks: int | None = None
-    """Number of blocks of every side. If it is None, rows set it."""
+    """If it is None, rows set it."""
 
     seconds: float | None = None
-    """Length of every block. If it is None, sides set it."""
+    """If it is None, sides set it."""
 
     rows: list[Row] = field(default_factory=list)
 
@@ -139,21 +138,14 @@ class Bench:
         derived: Mapping[str, Callable[[Measured], dict[str, Values]]] | None = None,
         warm_up: bool = True,
     ) -> Measured:
-        """Run the sides interleaved and add a row for each ratio.
+        """Run the sides interleaved and add a row for each ratio. Returns the measurements.
 
-        With another checkout, each of our sides runs in both checkouts, and rows compare these two.
-        Peers and sides without a row do not run.
+        With another checkout, each of our sides runs in both checkouts, with the suffix ``OTHER``
+        in the other, and rows compare these two. Peers and sides without a row do not run.
 
         Args:
-            what: description of the workload.
-            sides: sides by name.
-            ratios: the rows.
-            blocks: number of blocks of each side.
             derived: further sides, which are computed from the measured ones for each block.
             warm_up: run a block of each side first that is not counted.
-
-        Returns:
-            The measurements. Sides of the other checkout have the suffix ``OTHER``.
         """
         if self.other is not None:
             ours = {ratio.ours for ratio in ratios}
@@ -174,7 +166,7 @@ class Bench:
         return measured
 
     def once(self, side: Side) -> Figures:
-        """Run one block of a side of this checkout, after a warm-up block."""
+        """Run one block, after a warm-up block."""
         with Session() as session:
             block = side.start(session, THIS)
             block(self.seconds)
@@ -202,7 +194,7 @@ class Bench:
 
 
 def _against(ratios: Sequence[Ratio], sides: Mapping[str, Side]) -> list[Ratio]:
-    """Ratios that compare each figure of the sides with the other checkout, without duplicates."""
+    """Compare each figure of the sides with the other checkout, without duplicates."""
     compared: dict[tuple[str, str], Ratio] = {}
     for ratio in ratios:
         if ratio.ours in sides:

@@ -36,8 +36,8 @@ CAPACITY_SECONDS: Final = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """Requests to a server: a closed loop with ``in_flight`` requests, or an open loop at ``rate``
-    with Poisson arrivals, which differ in each block."""
+    """A closed loop with ``in_flight`` requests, or an open loop at ``rate`` with Poisson arrivals,
+    which differ in each block."""
 
     server: Server
     requests: Requests

@@ -21,9 +21,8 @@ NEXT_START: Final = 0.9
 class HighestRate:
     """Searches the highest open-loop rate that meets an objective, by bisection over whole runs.
 
-    Figures are ``requests_per_second``, ``examples_per_second`` and ``p99_us`` of the run at the
-    highest rate that met the objective, and ``held`` 1. If none did, they are those of the lowest
-    tried rate, and ``held`` is 0.
+    Figures are those of the run at that rate, and ``held`` 1. If none met the objective, they are
+    those of the lowest tried rate, and ``held`` is 0.
     """
 
     load: Load

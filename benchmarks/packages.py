@@ -50,8 +50,8 @@ SMALL: Final = PackageSpec()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requests:
-    """Requests for a package that are drawn from a seed. They have no request scope if the package
-    has none, and trigger the fault of a faulty model."""
+    """Drawn from a seed. They have no request scope if the package has none, and trigger the fault
+    of a faulty model."""
 
     package: PackageSpec = SMALL
     examples: int = 1
@@ -63,7 +63,6 @@ class Requests:
     seed: int = 2
 
     def drawn(self, folder: Path) -> list[PooledRequest]:
-        """Serialized requests for the package in a folder."""
         fingerprint = int(Package.open(folder).manifest.fingerprint, 16)
         return [
             PooledRequest(
@@ -106,10 +105,9 @@ def message(request: SampleRequest, fingerprint: int, *, model: str = "") -> byt
 
 
 def export(spec: PackageSpec) -> Path:
-    """Export a package to the cache folder, if it is not there. Returns its folder.
+    """Export a package to the cache folder, if it is not there.
 
-    Packages are kept by the digest of the exporter's sources. Packages of other sources are deleted
-    a day after their last use.
+    Packages of other exporter sources are deleted a day after their last use.
     """
     name = "_".join(str(value) for value in astuple(spec) if value)
     kept, digest = DEFAULT_CACHE.expanduser() / "benchmarks" / name, _digest()

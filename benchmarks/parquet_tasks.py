@@ -63,8 +63,8 @@ def clicks(checkout: Checkout, _: object) -> Iterator[Path]:
 
 @contextmanager
 def requests(_: Checkout, candidates: str | int) -> Iterator[Path]:
-    """Make a folder with the same examples as request rows and as impression rows, and for each a
-    configuration of two models."""
+    """Make a folder with the same examples as request rows and as impression rows, and their
+    configurations."""
     with TemporaryDirectory(prefix="requests-") as name:
         folder = Path(name)
         for rows, table in _tables(int(candidates)).items():

@@ -64,7 +64,7 @@ def _scaled(values: Floats, spread: float) -> Floats:
 
 
 def _sum_of_weights(rng: np.random.Generator, fields: Iterable[Ids], width: int) -> Floats:
-    """Draw a vector for each id, and sum the vectors of all fields: ``[N, width]``."""
+    """Sum random vectors of the ids of all fields: ``[N, width]``."""
     weights = [rng.normal(size=(rows.max() + 1, width))[rows] for rows in fields]
     total: Floats = np.sum(weights, axis=0)
     return total
@@ -196,7 +196,7 @@ SECTIONS: Mapping[str, Mapping[str, Any]] = {
 
 
 def _splits(planted: Planted, rng: np.random.Generator) -> tuple[Schema, list[Any]]:
-    """Draw labels. Returns the schema, and training, validation and test rows."""
+    """Returns the schema, and training, validation and test rows, with drawn labels."""
     logits = planted.logits.reshape(len(planted.dense), -1)
     labels = np.empty(logits.shape, np.float32)
     for column, loss in enumerate(planted.losses.values()):
@@ -240,7 +240,7 @@ def _losses(logits: Tensor, labels: Tensor, kinds: Mapping[str, Loss]) -> list[T
 
 
 def _held_out(model: nn.Module, rows: Any, kinds: Mapping[str, Loss]) -> float:
-    """Loss relative to the loss of each task's best constant, averaged over tasks."""
+    """Relative to the loss of each task's best constant, averaged over tasks."""
     with torch.no_grad():
         [batch] = batches(rows, batch_size=len(rows))
         losses = _losses(model(batch.dense, batch.sparse), batch.labels, kinds)

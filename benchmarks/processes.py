@@ -46,14 +46,8 @@ def child_process(
     environment: Mapping[str, str] | None = None,
     seconds: float = CHILD_SECONDS,
 ) -> Iterator[Block]:
-    """Start a child process with the line protocol of ``child``, and yield its block. The process
-    ends with the context.
-
-    Args:
-        cores: cores of the process. Empty: all.
-        environment: added to the environment of this process.
-        seconds: default length of a block.
-    """
+    """Start a child with the line protocol of ``child``, which ends with the context. Empty
+    ``cores`` are all. ``seconds`` is the default length of a block."""
     with _started(command, cores, environment, stdin=subprocess.PIPE) as process:
         stdin, stdout = _pipe(process.stdin), _pipe(process.stdout)
 
@@ -117,7 +111,7 @@ def _started(
 
 
 def end(process: subprocess.Popen[str], seconds: float) -> None:
-    """End a process by closing its input, or by SIGTERM if it has none. Kill it after a timeout."""
+    """Close the input, or send SIGTERM if there is none. Kill the process after a timeout."""
     if process.stdin is None:
         process.terminate()
     else:

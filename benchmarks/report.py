@@ -49,7 +49,7 @@ def machine() -> dict[str, str]:
 
 
 def write(folder: Path, name: str, run: Run, rows: Sequence[Row]) -> Path:
-    """Write ``<name>-<date>.json`` with all blocks of all rows. Returns its path."""
+    """Write ``<name>-<date>.json`` with all blocks, and return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}-{''.join(filter(str.isdigit, run.date))}.json"
     written = [
@@ -74,8 +74,7 @@ def table(run: Run, rows: Sequence[Row]) -> str:
 
 
 def verdict(row: Row) -> str:
-    """``FAILED`` if the bound is missed, ``not judged`` if there are too few pairs for a bound,
-    else empty."""
+    """``FAILED`` if the bound is missed, ``not judged`` for too few pairs, else empty."""
     if str(row.bound) and not row.judged:
         return "not judged"
     return "FAILED" if row.failed else ""
@@ -101,7 +100,6 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def _cores(notes: Mapping[str, float]) -> str:
-    """Text about the cores that server and load tool used, if they were measured."""
     if "server_cores" not in notes:
         return ""
     text = f"; cores used: server {notes['server_cores']:.2f}, tool {notes['tool_cores']:.2f}"

@@ -51,8 +51,7 @@ class Serve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeModels:
-    """`embershard serve` with a control socket and a repository of models, each with versions 1, 2,
-    and so on. Version 1 is labelled stable."""
+    """`embershard serve` with a control socket and versions 1, 2, ... of models. 1 is stable."""
 
     models: tuple[tuple[str, tuple[PackageSpec, ...]], ...]
     labels: tuple[tuple[str, str, int], ...] = ()
@@ -80,7 +79,7 @@ class ServeModels:
 
 
 def copy_package(package: Path, out: Path) -> None:
-    """Copy a package, with another model name and version. Files are linked."""
+    """Files are linked."""
 
     def link(file: str, to: str) -> None:
         link_or_copy(Path(file), Path(to))
@@ -100,8 +99,7 @@ class NoModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Echo:
-    """A server that parses requests of *small* and answers zeros, in C++ or with Python's
-    grpc.aio."""
+    """Parses requests of *small* and answers zeros, in C++ or with Python's grpc.aio."""
 
     language: Literal["C++", "Python"] = "C++"
     is_peer: bool = True

@@ -1,5 +1,4 @@
-"""A training step on several ranks, for embershard and TorchRec: the batches, and timed blocks that
-all ranks of a ``torchrun`` run together."""
+"""A training step on several ranks, for embershard and TorchRec, in timed blocks."""
 
 from __future__ import annotations
 
@@ -116,7 +115,7 @@ class Library(NamedTuple):
     distributed: Any
 
     def build(self, case: Case) -> tuple[nn.Module, nn.Module]:
-        """Make the model of a case on device meta. Returns it and its collection."""
+        """Make the model of a case on device meta, and its collection."""
         configs = [
             self.modules.EmbeddingBagConfig(
                 name=f"t{at}", num_embeddings=case.rows, embedding_dim=DIM, feature_names=[name]
@@ -140,12 +139,8 @@ class Library(NamedTuple):
     ) -> Any:
         """Shard a model over all ranks.
 
-        Args:
-            tables: the collection in the model.
-            cuts: table name -> sharding type, and the table's position.
-            sharder: sharder of the collection.
-            kernel: compute kernel of tables that are not split.
-            options: arguments of ``DistributedModelParallel``.
+        ``tables`` is the collection in the model. ``cuts``: table name -> sharding type, and the
+        table's position. ``kernel``: compute kernel of tables that are not split.
         """
         ranks = dist.get_world_size()
         plan = self.plans.construct_module_sharding_plan(
@@ -190,12 +185,8 @@ def serve_steps(
     steps to the others. Figures are for all ranks together.
 
     Args:
-        case: the model and its sharding.
-        model: a sharded model. It maps features to vectors, or if ``case.is_whole`` dense values
-            and features to logits.
-        library: library of the model.
-        step: runs a step with dense values and features. None: a step of SGD on the parameters that
-            are not trained in backward.
+        model: maps features to vectors, or if ``case.is_whole`` dense values and features to logits
+        step: runs a step with dense values and features. None: `sgd_step`.
         counted: returns the bytes of vectors that this rank has sent.
     """
     batches = [
@@ -228,9 +219,8 @@ def serve_steps(
 def sgd_step(model: nn.Module) -> Callable[[Tensor, object], None]:
     """Make a step of SGD on the parameters that are not trained in backward.
 
-    Args:
-        model: maps dense values, float32 ``(examples, dense)``, and a KeyedJaggedTensor to logits,
-            ``(examples, 1)``.
+    ``model`` maps dense values, float32 ``(examples, dense)``, and a KeyedJaggedTensor to logits,
+    ``(examples, 1)``.
     """
     trained = [
         parameter
@@ -260,7 +250,7 @@ def _sparse_step(case: Case, model: nn.Module) -> Callable[[Tensor, object], Non
 
 
 def broadcast_steps(steps: int) -> int:
-    """Send the number of steps from rank 0 to all ranks, and return it. 0 ends the blocks."""
+    """Send rank 0's number of steps to all ranks, and return it. 0 ends the blocks."""
     count = torch.tensor([steps])
     dist.broadcast(count, src=0)
     return int(count)

@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 from scipy.stats import bootstrap
 
 Values = NDArray[np.float64]
-"""One figure of one side for each block."""
 
 INTERVAL_PAIRS: Final = 10
 """Least number of pairs for a confidence interval."""
@@ -22,7 +21,7 @@ class Estimate(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """Range of a ratio. A row fails if its whole interval is outside."""
+    """A row fails if its whole interval is outside."""
 
     at_least: float = 0.0
     at_most: float = float("inf")

@@ -66,7 +66,7 @@ class TorchRec:
 def check_scores(
     what: str, theirs: np.ndarray, ours: np.ndarray, *, tolerance: float = MODES["eager"].tolerance
 ) -> None:
-    """Raise an error if a peer has other scores, because it would do other work."""
+    """Raise an error for other scores, because a peer would do other work."""
     difference = float(np.abs(theirs - ours).max())
     if difference > tolerance:
         raise AssertionError(
@@ -76,7 +76,7 @@ def check_scores(
 
 @contextmanager
 def model_files(name: str, examples: int) -> Iterator[Path]:
-    """Make a folder with the model, the weights and a batch of a workload for peers."""
+    """Make a folder for peers with the model, the weights and a batch."""
     workload = WORKLOADS[name]
     with TemporaryDirectory() as folder:
         request = workload.request(np.random.default_rng(3), examples)
@@ -85,8 +85,8 @@ def model_files(name: str, examples: int) -> Iterator[Path]:
 
 
 def write_files(workload: Workload, request: SampleRequest, folder: Path) -> None:
-    """Write ``model.json`` (tables and layers), ``state.pt`` (state dict) and ``batch.npz`` (the
-    request with all inputs in example scope, because peers have no request scope)."""
+    """Write ``model.json`` (tables and layers), ``state.pt`` (state dict) and ``batch.npz``, in
+    which all inputs have example scope, because peers have no request scope."""
     about = {
         "keys": [item.name for item in workload.sparse],
         "tables": [

@@ -1,5 +1,4 @@
-"""*small* in NVIDIA Triton: as a package with our backend, and TorchRec's model in Triton's Python
-backend."""
+"""*small* in NVIDIA Triton: as a package with our backend, and TorchRec's model in Python."""
 
 import json
 from collections.abc import Iterator, Mapping

@@ -74,14 +74,8 @@ def tritonserver(
     options: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[Triton]:
-    """Serve models of a repository until the block ends.
-
-    Args:
-        models: models to load at the start. Others can be loaded later.
-        backends: folder of backends.
-        options: further options of the program.
-        environment: added to the environment of this process.
-    """
+    """Serve until the block ends. ``models`` are loaded at the start, others later. ``backends`` is
+    the folder of backends."""
     program = find_tritonserver()
     if program is None:
         raise FileNotFoundError(
@@ -123,9 +117,8 @@ def tritonserver(
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that are free now. tritonserver needs their numbers, because it does not report a port
-    that it chose. They are outside the range that the system assigns to other programs
-    (net.ipv4.ip_local_port_range)."""
+    """Ports that are free now, since tritonserver does not report a port that it chose. They are
+    outside the range that the system assigns (net.ipv4.ip_local_port_range)."""
     free = list[int]()
     with ExitStack() as stack:
         while len(free) < count:

@@ -95,8 +95,7 @@ class Workload:
         ]
 
     def model(self, *, seed: int = 0) -> LogitModel:
-        """Make the model with fp32 tables. Weights depend only on the seed. The state of torch's
-        generator is not changed."""
+        """Make it with fp32 tables. The seed decides the weights. torch's generator stays as is."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             embeddings = EmbeddingBagCollection(self.tables())
@@ -107,8 +106,7 @@ class Workload:
             return DLRM_DCN(embeddings, dense, self.dense_layers, self.over_layers, layers, rank)
 
     def request(self, random: np.random.Generator, examples: int | None = None) -> SampleRequest:
-        """Draw one request without outputs. Dense values are standard normal, ids uniform.
-        ``examples`` None takes the default number."""
+        """Draw one request without outputs. Dense values are standard normal, ids uniform."""
         count = self.examples if examples is None else examples
         bags = [count if item.scope == "example" else 1 for item in self.sparse]
         lists = [
@@ -132,8 +130,7 @@ class Workload:
         )
 
     def request_without_scope(self, request: SampleRequest) -> SampleRequest:
-        """Convert a request to one of `without_scope`, by repeating request-scope inputs for each
-        example."""
+        """Repeat the request-scope inputs of a request for each example."""
         count, start = request.num_examples, 0
         values = list[NDArray[np.int64]]()
         for item in self.sparse:
@@ -154,7 +151,7 @@ class Workload:
 def _inputs(
     prefix: str, tables: Iterable[tuple[int, int]], scope: Scope = "example"
 ) -> tuple[WorkloadInput, ...]:
-    """Make an input for each of ``tables``, which are pairs of rows and ids per list."""
+    """``tables`` are pairs of rows and ids per list."""
     return tuple(
         WorkloadInput(
             name=f"{prefix}_{at}", table=f"{prefix}_{at}", rows=rows, ids=ids, scope=scope

@@ -2,8 +2,8 @@
 verify | sign | triton-config | serve | label | load | unload | predict | score | vectors |
 skew | explain | bench`.
 
-Only this module and `commands/` read flags. The library takes all settings as arguments, except a
-few environment variables: those of torchrun, ``EMBERSHARD_CACHE`` and ``EMBERSHARD_ISA``.
+Only this module and `commands/` read flags. The library takes settings as arguments, except the
+variables of torchrun, ``EMBERSHARD_CACHE`` and ``EMBERSHARD_ISA``.
 """
 
 import argparse
@@ -46,10 +46,7 @@ EXTRAS = {"fbgemm_gpu": "cpu", "torchmetrics": "cpu", "pyarrow": "parquet"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command.
-
-    Args:
-        arguments: without the program's name. None takes those of the process.
+    """Run one command. ``arguments`` are without the program's name, by default the process's.
 
     Returns:
         0; 1 if the command failed with a message on standard error; 3 if `bench --slo` found no
@@ -105,7 +102,7 @@ def _check_output(command: str) -> None:
 def _report_failure(
     args: argparse.Namespace, error: BaseException, message: str, status: int
 ) -> int:
-    """Print why a command failed. If several ranks fail, one of them prints for all."""
+    """If several ranks fail, one of them prints for all."""
     _drop_output()
     if _is_rank(args):
         # torchrun sends these to all ranks as soon as one has ended.
@@ -118,8 +115,8 @@ def _report_failure(
 
 
 def _end(args: argparse.Namespace, status: int) -> int:
-    """Return the exit status. A rank of torchrun ends immediately instead, because a normal exit
-    would wait for collectives that never end, or be aborted by their threads."""
+    """Return the exit status. A rank of torchrun ends immediately: a normal exit would wait for
+    collectives that never end, or be aborted by their threads."""
     if _is_rank(args):
         sys.stderr.flush()
         os._exit(status)
@@ -140,8 +137,7 @@ def _drop_output() -> None:
 
 
 class _Command(Parser):
-    """Allows options before, between and after positional arguments. argparse requires positional
-    arguments to stand together. Unknown arguments are reported under the command's name."""
+    """Allows options between positional arguments. Errors name the command."""
 
     _inside = False
 
@@ -167,7 +163,7 @@ class _Command(Parser):
 
 
 def parser() -> argparse.ArgumentParser:
-    """The parser of all commands. Each command sets ``run``, the function that runs it."""
+    """Each command sets ``run``, the function that runs it."""
     program = Parser(
         prog="embershard",
         description="Train, export and serve recommendation models, and request predictions.",

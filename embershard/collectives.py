@@ -24,8 +24,8 @@ GLOO_TEXTS = ("gloo", "Wait timeout", "Application timeout caused pair closure")
 TIMED_OUT = "time"
 """Part of gloo's messages about a timeout: "Timed out" or "timeout"."""
 TIMEOUT_SECONDS, CLOSED_SECONDS = 3.0, 0.05
-"""How long to wait for the reports of other ranks, after a timeout and after a closed connection.
-The latter is short because torchrun ends all ranks soon after one has ended."""
+"""How long to wait for the reports of other ranks after a timeout, and, since torchrun ends all
+ranks soon after one has ended, after a closed connection."""
 POLL_SECONDS = 0.005
 _NAMING = SimpleNamespace(waits=True)
 _THREAD = threading.local()
@@ -34,8 +34,7 @@ _THREAD = threading.local()
 
 @contextmanager
 def named_by_caller() -> Iterator[None]:
-    """In this block, errors of collectives are raised immediately and name no ranks. The caller
-    finds the lost ranks itself."""
+    """In this block, errors of collectives are raised immediately and name no ranks."""
     before, _NAMING.waits = _NAMING.waits, False
     try:
         yield
@@ -45,15 +44,10 @@ def named_by_caller() -> Iterator[None]:
 
 @contextmanager
 def collective(group: Any, *, only_starts: bool = False) -> Iterator[None]:
-    """A block that runs collectives of a group. If it succeeds, it withdraws this rank's report of
-    an earlier failure.
+    """A block of collectives of a group. Success withdraws this rank's report of a failure.
 
-    Args:
-        only_starts: True if the block only starts asynchronous collectives, for which another block
-            waits.
-
-    Raises:
-        LostRankError: a collective failed.
+    ``only_starts``: the block only starts collectives, for which another block waits. Raises
+    LostRankError if a collective failed.
     """
     try:
         yield
@@ -92,11 +86,7 @@ def all_to_all(
 
 
 def lost_rank(error: RuntimeError, group: Any = None) -> LostRankError | None:
-    """Convert gloo's error of a failed collective. ``group`` None is the default group.
-
-    Returns:
-        None if ``error`` does not come from gloo, or is a LostRankError already.
-    """
+    """Convert gloo's error. None if ``error`` is not gloo's, or is a LostRankError already."""
     cause = cause_of(error)
     if cause is None:
         return None
@@ -139,13 +129,11 @@ def _key(rank: int) -> str:
 
 
 def given_texts(store: Store, keys: Mapping[int, str]) -> dict[int, str]:
-    """The texts in the store, by rank. ``keys``: each rank's key. Ranks without a text are left
-    out."""
+    """The texts by rank, without missing ones. ``keys``: each rank's key."""
     return {rank: store.get(key).decode() for rank, key in keys.items() if store.check([key])}
 
 
 def failed_message(failed: Sequence[int], missing: Sequence[int], cause: str) -> str:
-    """The error message for a collective that failed on some ranks and that others missed."""
     which = f"; {named_ranks(missing)} ended or did not enter it" if missing else ""
     return f"{named_ranks(failed)}: a collective failed{which}: {cause}"
 

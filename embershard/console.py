@@ -90,8 +90,7 @@ def rows_bar(verb: str, title: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def data_bar() -> Iterator[Callable[[str, int, int], None]]:
-    """Show the current step of a data set's preparation and its progress. No bar appears before the
-    first report, because data that was prepared earlier sends none."""
+    """No bar appears before the first report, because data that was prepared earlier sends none."""
     with ExitStack() as stack:
         bar: tuple[Progress, TaskID] | None = None
 
@@ -130,7 +129,7 @@ def _percent(done: int, total: int) -> str:
 
 
 def _short(number: float) -> str:
-    """Format a number such as 950, 41k, 1.2M or 36M."""
+    """Text such as 950, 41k, 1.2M or 36M."""
     for size, letter in ((1e6, "M"), (1e3, "k")):
         if number >= size:
             digits = 1 if number < 9.95 * size and letter == "M" else 0

@@ -1,6 +1,4 @@
-"""The errors of this library, sorted by what the caller can do. docs/protocols.md, "Errors", shows
-them as a tree.
-"""
+"""The errors of this library, sorted by what the caller can do, see docs/protocols.md."""
 
 from embershard.formatting import printable
 
@@ -9,12 +7,9 @@ class EmbershardError(Exception):
     """Base of all errors of this library."""
 
     def __init__(self, message: str = "") -> None:
-        """
-        Args:
-            message: where the error is, what was expected and what was received. Control characters
-                except line feeds and tabs are escaped, because a quoted name may come from
-                somebody else and the message is printed on terminals.
-        """
+        """``message`` says where the error is, what was expected and what was received. Its control
+        characters except line feeds and tabs are escaped, because it may quote the name of
+        somebody else and is printed on terminals."""
         super().__init__(printable(message, keep="\n\t"))
 
 
@@ -74,12 +69,7 @@ class OverloadedError(RetryError):
     """The server refused the request because it has too many others."""
 
     def __init__(self, message: str = "", *, retry_after_seconds: float | None = None) -> None:
-        """
-        Args:
-            message: what was refused, and why.
-            retry_after_seconds: time after which the server wants the request again. None if the
-                server does not say.
-        """
+        """``retry_after_seconds``: when the server wants a retry. None if it does not say."""
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
 
@@ -92,11 +82,7 @@ class LostRankError(EmbershardError, RuntimeError):
     """A collective failed, probably because another rank has ended or did not enter it."""
 
     def __init__(self, message: str = "", *, cause: str = "") -> None:
-        """
-        Args:
-            message: names this rank, the missing ranks, and the cause.
-            cause: the message of torch.distributed.
-        """
+        """``message`` names this and the missing ranks, and ``cause``, torch's message."""
         super().__init__(message)
         self.cause = cause
 

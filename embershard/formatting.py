@@ -57,8 +57,8 @@ def table_lines(head: Sequence[str], rows: Iterable[Iterable[object]] = ()) -> l
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    """Escape unprintable characters as JSON does, except those in ``keep``: control characters,
-    line separators, marks of text direction and halves of surrogate pairs."""
+    """Escape control characters, line separators, marks of text direction and halves of surrogate
+    pairs, except those in ``keep``, as JSON does."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() or char in keep else _escape(char) for char in text)

@@ -33,8 +33,8 @@ def hash_utf8(texts: Iterable[bytes]) -> NDArray[np.int64]:
 
 
 def hash_ids(ids: NDArray[np.int64], seed: int = 0) -> NDArray[np.uint64]:
-    """The XXH3-64 of each id's eight little-endian bytes, in the shape of ``ids``. Computed for all
-    ids together by the specification's formula for inputs of eight bytes."""
+    """The XXH3-64 of each id's eight little-endian bytes, in the shape of ``ids``, by the
+    specification's formula for inputs of eight bytes."""
     swapped = int.from_bytes((seed & 0xFFFF_FFFF).to_bytes(4, "little"), "big")
     flip = np.uint64((_SECRET - (seed ^ swapped << 32)) & _MASK)
     hashes = ids.view(np.uint64)
@@ -49,8 +49,7 @@ def _rotated(values: NDArray[np.uint64], bits: int) -> NDArray[np.uint64]:
 
 
 def ids_from(ids: Iterable[int] | Iterable[str] | NDArray[np.generic]) -> NDArray[np.int64]:
-    """Convert numbers in -2**63 .. 2**64 - 1, or strings, but not a mixture. Returns a copy, int64
-    ``[N]``."""
+    """Convert numbers in -2**63 .. 2**64 - 1, or strings, to a new int64 array ``[N]``."""
     if isinstance(ids, str | bytes):
         raise InputError(f"ids: expected a list of ids, got {type(ids).__name__} {ids!r}")
     if isinstance(ids, set | frozenset | Mapping):
@@ -65,12 +64,7 @@ def ids_of(
     what: str, values: Sequence[Any] | NDArray[Any], error: type[InputError] = InputError
 ) -> NDArray[np.int64]:
     """Convert integers or strings to int64 ``(n,)``. Unsigned integers keep their bits; strings are
-    hashed.
-
-    Args:
-        what: the subject of error messages, such as ``feature 'user'``.
-        error: class of the errors to raise.
-    """
+    hashed. ``what`` is the subject of errors, such as ``feature 'user'``."""
     if isinstance(values, np.ndarray):
         if values.dtype.kind in "iu":
             kind = np.uint64 if values.dtype.kind == "u" else np.int64

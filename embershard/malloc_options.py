@@ -16,12 +16,11 @@ MALLOC_OPTIONS: Final = {
 def set_malloc_options(environment: Mapping[str, str]) -> None:
     """Make glibc's malloc keep freed memory, and give each thread its own arena.
 
-    Freed memory serves the next batch. From the system it would come as pages to be cleared. By
-    default, threads beyond eight per core share arenas, and a thread with idle priority may hold an
-    arena's lock for milliseconds.
+    Pages from the system would have to be cleared. By default, threads beyond eight per core share
+    arenas, and a thread with idle priority may hold an arena's lock for milliseconds.
 
-    Variables in ``environment`` take precedence. Does nothing with another C library. Call it
-    early, since glibc reads its limit of arenas only once.
+    Variables in ``environment`` take precedence. Call it early, since glibc reads its limit of
+    arenas only once.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     for parameter, name in MALLOC_OPTIONS.items():

@@ -10,8 +10,8 @@ OWN_CGROUP = Path("/proc/self/cgroup")
 
 
 def memory_limit(*, cgroups: Path = CGROUPS, own_cgroup: Path = OWN_CGROUP) -> int:
-    """Number of bytes that this process may use: the smallest of the machine's memory, the limits
-    of its cgroup and of the parent cgroups (versions 1 and 2), and ``ulimit -v``."""
+    """The smallest of the machine's bytes, the limits of its cgroup and of the parent cgroups
+    (versions 1 and 2), and ``ulimit -v``."""
     limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
     if addresses != resource.RLIM_INFINITY:
@@ -27,8 +27,8 @@ def memory_limit(*, cgroups: Path = CGROUPS, own_cgroup: Path = OWN_CGROUP) -> i
 
 
 def _memory_limit_files(cgroups: Path, own_cgroup: Path) -> Iterator[Path]:
-    """Files with the limits of the process's cgroup and its parents. Some may not exist, because a
-    container's cgroup often has the host's name but sees only its own part of ``cgroups``."""
+    """Some may not exist: a container's cgroup often has the host's name but sees only its own part
+    of ``cgroups``."""
     try:
         lines = own_cgroup.read_text().splitlines()
     except OSError:

@@ -20,13 +20,11 @@ class Section(BaseModel):
 
 
 def as_tuple(value: object) -> object:
-    """Convert a list of TOML or JSON to a tuple, because sections are immutable."""
     return tuple(value) if isinstance(value, list) else value
 
 
 def problem_of(error: ErrorDetails, role: str = "") -> str:
-    """Convert an error of pydantic to "expected ..., got ...". ``role`` is added after the expected
-    value."""
+    """Convert pydantic's error to "expected ..., got ...". ``role`` follows the expected value."""
     if error["type"] == "missing":
         return f"expected a value{role}, got none"
     got = error["input"]

@@ -32,18 +32,13 @@ class Scorer:
 def score(
     package: str, files: Sequence[str], out: str, *, workers: int, cores: int, batch_rows: int
 ) -> int:
-    """Score every row of the files.
+    """Score every row of the files, and return the number of written rows.
 
     Args:
         package: folder of one version, the same on every node.
         files: files and folders of Parquet files.
-        out: folder to write Parquet files to.
         workers: number of processes that score. Each has the package in memory.
-        cores: cores of each worker.
         batch_rows: rows of a worker's call.
-
-    Returns:
-        Number of written rows.
     """
     # Ray would join small files to one block for a single worker.
     blocks = ray.data.read_parquet(list(files)).repartition(

@@ -78,8 +78,6 @@ def make() -> tuple[nn.Module, Schema]:
 
 
 class Batch(NamedTuple):
-    """A batch of one rank."""
-
     dense: Tensor
     sparse: KeyedJaggedTensor
     labels: Tensor
@@ -171,8 +169,7 @@ def run(folder: Path) -> None:
 
 
 def serve(folder: Path) -> None:
-    """Export the last checkpoint, and compare a server's scores with the model's. Only one process
-    calls it."""
+    """Compare a server's scores with the model's. Only one process calls it."""
     repository = folder / "models"
     export_checkpoint(
         folder / "50", repository / "ranker" / "1", model="sharded_training:make", weights="fp32"

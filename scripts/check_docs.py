@@ -23,8 +23,7 @@ HEADING = re.compile(r"^#+\s+(?P<title>.+?)\s*$", re.MULTILINE)
 
 
 def broken_links(root: Path) -> list[str]:
-    """Find broken links in the Markdown files of ``root`` and ``root/docs``. Links to other sites
-    are not checked. Returns ``<file>: <link>: <what is missing>`` for each."""
+    """Return ``<file>: <link>: <what is missing>`` for links that are not to other sites."""
     problems = []
     for page in [*sorted(root.glob("*.md")), *sorted((root / "docs").rglob("*.md"))]:
         prose = CODE.sub("", FENCE.sub("", page.read_text()))
@@ -37,8 +36,7 @@ def broken_links(root: Path) -> list[str]:
 
 
 def missing_part(page: Path, target: str) -> str:
-    """Describe what a relative link needs but does not exist, the file or the heading. Empty if
-    the link works."""
+    """The file or heading that a relative link needs but lacks. Empty if the link works."""
     path, _, anchor = target.partition("#")
     file = page.parent / path if path else page
     if not file.exists():

@@ -27,8 +27,8 @@ class Provider:
 
 
 def requirements(torch: str) -> dict[str, Any]:
-    """Requirements of a wheel, in addition to pyproject.toml. ``torch`` is the version that it is
-    compiled against. FBGEMM 1.6 belongs to torch 2.11, 1.7 to 2.12, and so on."""
+    """Requirements of a wheel that is compiled against ``torch``, in addition to pyproject.toml.
+    FBGEMM 1.6 belongs to torch 2.11, 1.7 to 2.12, and so on."""
     major, minor = torch.split(".")[:2]
     fbgemm = f"1.{int(minor) - 5}"
     return {

@@ -95,7 +95,6 @@ def _section(title: str, section: type[BaseModel], *, note: str = "") -> Iterato
 
 
 def _rows(section: type[BaseModel]) -> Iterator[tuple[str, ...]]:
-    """Key, type, default and meaning of each key."""
     for name, field in section.model_fields.items():
         if _is_section(field.annotation):
             continue

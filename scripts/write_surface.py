@@ -21,7 +21,6 @@ FOLDER = ROOT / "tests" / "surface"
 
 
 def names() -> Iterator[str]:
-    """Yield ``package.Name`` for all exported names."""
     for init in sorted((ROOT / "embershard").rglob("__init__.py")):
         parts = init.parent.relative_to(ROOT).parts
         if "_proto" not in parts and "predictor" not in parts:

@@ -1,5 +1,4 @@
-// The minimal C++ gRPC server. It parses each PredictRequest and answers zeros in a PredictResponse
-// of the same size as ours.
+// The minimal C++ gRPC server: answers zeros in a PredictResponse of the same size as ours.
 //
 //   echo_server MODEL OUTPUT...
 //
@@ -22,10 +21,9 @@
 namespace embershard::benchmarks {
 namespace {
 
-// Calls of each completion queue that wait for a client.
+// Limit for each completion queue.
 constexpr int kCallsPerQueue = 256;
 
-// The model and the outputs that answers name.
 struct AnswerFields {
   std::string model;
   std::vector<std::string> outputs;
@@ -49,7 +47,7 @@ void FillAnswer(const v1::PredictRequest& request, const AnswerFields& fields,
   timing->set_total_us(300);
 }
 
-// One call of the async API. It is reused for the next client.
+// One call of the async API, reused for the next client.
 class AsyncCall {
  public:
   AsyncCall(v1::Predictor::AsyncService* service, grpc::ServerCompletionQueue* queue,
@@ -58,7 +56,7 @@ class AsyncCall {
     Await();
   }
 
-  // Handles an event of the queue. `ok` is true if the last operation succeeded.
+  // `ok` is true if the last operation succeeded.
   void Proceed(bool ok) {
     if (answering_) return Await();
     if (!ok) return;  // The server shuts down.
@@ -90,7 +88,6 @@ class AsyncCall {
   bool answering_ = false;
 };
 
-// Serves calls of one queue until it is shut down.
 void ServeQueue(v1::Predictor::AsyncService* service, grpc::ServerCompletionQueue* queue,
                 const AnswerFields* fields) {
   std::vector<std::unique_ptr<AsyncCall>> calls;

@@ -7,7 +7,7 @@
 // would take at the rate of one large copy. Ids are random. Lists are as long as in the package's
 // first sample.
 //
-// It does not link gRPC, so that it runs on a machine with only torch and FBGEMM.
+// Does not link gRPC, so that it runs on a machine with only torch and FBGEMM.
 
 #include <algorithm>
 #include <atomic>
@@ -45,7 +45,6 @@ T ValueOrFail(Result<T> result) {
   return std::move(*result);
 }
 
-// The length of each input's lists.
 std::vector<size_t> ListLengths(const Model& model) {
   if (model.samples().empty()) Fail("package: expected samples, got none");
   const SampleRequest& sample = model.samples().front();
@@ -58,7 +57,6 @@ std::vector<size_t> ListLengths(const Model& model) {
   return lengths;
 }
 
-// Draws a batch of one request with `examples` examples.
 Slot DrawBatch(const Model& model, size_t slot_number, size_t examples, std::mt19937_64* random) {
   const Manifest& manifest = model.manifest();
   const Schema& schema = manifest.schema;
@@ -104,7 +102,6 @@ void RunOrFail(Model* model, Slot* batch) {
   if (!status.ok()) Fail(status.message());
 }
 
-// Draws kBatches for each slot, and runs some of them to warm up.
 std::vector<std::vector<Slot>> DrawBatches(Model* model, size_t slots, size_t examples) {
   std::vector<std::vector<Slot>> batches(slots);
   for (size_t number = 0; number < slots; ++number) {
@@ -117,7 +114,6 @@ std::vector<std::vector<Slot>> DrawBatches(Model* model, size_t slots, size_t ex
   return batches;
 }
 
-// Runs the batches of the first `threads` slots at once.
 Measured Measure(Model* model, size_t threads, std::vector<std::vector<Slot>>& batches) {
   std::vector<std::vector<double>> seconds(threads);
   std::vector<std::thread> running;
@@ -145,7 +141,7 @@ Measured Measure(Model* model, size_t threads, std::vector<std::vector<Slot>>& b
           .copied_bytes = (CopiedBytes(*model) - copied_before) / all.size()};
 }
 
-// The rate of large copies to the device, in bytes per second.
+// Bytes per second.
 double CopyRate(const std::string& device_name) {
   constexpr size_t kBytes = size_t{64} << 20;
   constexpr int kCopies = 16;

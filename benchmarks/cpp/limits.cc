@@ -24,7 +24,6 @@
 namespace embershard::benchmarks {
 namespace {
 
-// Does some of a thread's work and returns the number of units.
 using Run = std::function<double(size_t thread)>;
 
 double ReadAll(std::span<const std::byte> memory) {

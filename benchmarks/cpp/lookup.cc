@@ -59,7 +59,6 @@ struct Arguments {
   size_t batches = 0;  // Batches of each thread. 0: by kRowsDrawn.
 };
 
-// `bags` random lists for each sparse input.
 class Batch {
  public:
   Batch(const Package& package, size_t bags, size_t length, std::mt19937_64& random)
@@ -88,7 +87,6 @@ class Batch {
   std::vector<JaggedRows> lists_;
 };
 
-// Draws the same batches for the same arguments.
 std::vector<Batch> DrawBatches(const Package& package, const Arguments& arguments) {
   std::mt19937_64 random(1);
   std::vector<Batch> batches;
@@ -203,7 +201,7 @@ class FbgemmLookup {
     }
   }
 
-  // Looks up one batch. Thread-safe.
+  // Thread-safe.
   at::Tensor Run(size_t batch) const {
     const c10::InferenceMode guard;
     std::vector<c10::IValue> stack = calls_[batch];

@@ -2,8 +2,7 @@
 //
 //   noop_server PACKAGE
 //
-// PACKAGE is the folder of a version whose schema, limits and id maps are used. Serves until
-// SIGTERM or SIGINT.
+// PACKAGE is the folder of a version. Serves until SIGTERM or SIGINT.
 
 #include <cstdio>
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// Sums random rows of a table, 20 in each bag, as fast as possible. This is an upper bound for the
-// speed of lookups. Each thread has its own 32 batches of 512 bags.
+// Sums random rows, 20 in each bag, as an upper bound for the speed of lookups. Each thread has its
+// own 32 batches of 512 bags.
 //
 // row   2 bytes scale (bfloat16) | 2 bytes bias (bfloat16) | int8 codes
 
@@ -103,7 +103,6 @@ class RandomRows {
   const std::byte* Header(uint32_t row) const { return rows_ + row * row_bytes_; }
   const std::byte* Codes(uint32_t row) const { return Header(row) + kHeaderBytes; }
 
-  // Prefetches all cache lines of a row.
   template <size_t kCodes>
   void Fetch(uint32_t row) const {
     __builtin_prefetch(Header(row));
@@ -126,14 +125,12 @@ void FetchSums(const float* sums) {
     __builtin_prefetch(sums + at, 1);
 }
 
-// Reads a bfloat16 as a float.
 inline float Widened(const std::byte* at) {
   uint16_t value;
   std::memcpy(&value, at, sizeof(value));
   return std::bit_cast<float>(uint32_t{value} << 16);
 }
 
-// Converts each code to a float, multiplies it by the scale, and adds it.
 template <size_t kCodes>
 double SumFloats(RandomRows& all, size_t thread) {
   constexpr size_t kVectors = std::min<size_t>(kCodes / kLanes, 8);  // Summed in registers at once.

@@ -20,7 +20,6 @@ class StopSignals {
     pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
   }
 
-  // Prints the address, and waits for one of the signals.
   void ServeUntilOne(int port) const {
     std::printf("serving on 127.0.0.1:%d\n", port);
     std::fflush(stdout);

@@ -1,5 +1,4 @@
-"""The minimal Python server with grpc.aio. It parses each PredictRequest and answers zeros in a
-PredictResponse of the same size as ours.
+"""The minimal Python server with grpc.aio. Answers zeros in a PredictResponse of our size.
 
 ``python -m benchmarks.peers.aio_echo MODEL OUTPUT...`` serves on a free port until SIGTERM or
 SIGINT. Answers contain the model's name MODEL and each OUTPUT with one value per example.

@@ -11,13 +11,8 @@ def merged_lists(
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Merge lists so that each feature's lists of all requests follow one another.
 
-    Args:
-        lengths: list lengths of each request with B examples, ``[keys * B]``, feature by feature.
-        values: values of each request, in the same order.
-        keys: number of features.
-
-    Returns:
-        Lengths ``[keys * sum of B]``, and values.
+    ``lengths`` of a request with B examples are ``[keys * B]``, feature by feature. Returns lengths
+    ``[keys * sum of B]``, and values.
     """
     feature = np.concatenate([np.repeat(np.arange(keys), len(part) // keys) for part in lengths])
     order = np.argsort(feature, kind="stable")

@@ -1,8 +1,5 @@
-"""Runs TorchRec's planner, in the peers' environment.
-
-Reads tables as JSON from standard input. Writes the plan, CPU seconds and number of proposals as
-JSON in the last line. After ``seconds_max`` it takes the best proposal so far.
-"""
+"""Runs TorchRec's planner. Reads tables as JSON from standard input, and writes the plan, CPU
+seconds and number of proposals as JSON in the last line."""
 
 import json
 import sys

@@ -35,8 +35,7 @@ def _shadowed(package: PackageSpec, shadow: PackageSpec) -> ServeModels:
 def _compare(
     bench: Bench, quiet: Load, changes: dict[str, tuple[str, Load]], *, blocks: int = 10
 ) -> None:
-    """Add rows that compare the p99 with that of the load without changes. ``changes``: title and
-    load of the side, by row."""
+    """``changes``: title and load by row, whose p99 is compared with that of the quiet load."""
     bench.compare(
         f"*small*, 16 examples, {quiet.rate:.0f} requests/s, half of the capacity",
         {**dict(changes.values()), QUIET: quiet},

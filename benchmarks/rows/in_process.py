@@ -16,8 +16,7 @@ FORCED = {
     "AVX-512": {"EMBERSHARD_ISA": "avx512", **LIBRARY_ISA["avx512"]},
     "native": {},
 }
-"""Environment by kind of processor. Includes variables of libraries that are loaded earlier than
-embershard."""
+"""Includes variables of libraries that are loaded earlier than embershard."""
 
 
 def _local(package: PackageSpec, examples: int, threads: int = 1) -> Local:

@@ -78,14 +78,9 @@ def _compare(
 ) -> None:
     """Add rows that compare with FBGEMM and with the limit.
 
-    Our threads share a batch. With several threads, a further row has a batch for each thread, as
-    FBGEMM's operator and servers do.
-
-    Args:
-        bags: bags of each table in a batch.
-        length: ids of each bag.
-        batches: batches that each thread runs in turn. 0: just enough to exceed the L1 and L2
-            caches.
+    Our threads share a batch; with several, a further row has a batch for each, as FBGEMM has.
+    ``bags`` are those of each table, ``length`` the ids of a bag. ``batches`` of 0: just enough for
+    each thread to exceed the L1 and L2 caches.
     """
     tables = WORKLOADS[package.workload].tables()
     dim, rows = tables[0].embedding_dim, sum(table.num_embeddings for table in tables)

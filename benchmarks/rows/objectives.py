@@ -1,5 +1,4 @@
-"""The highest rate that meets a latency objective, and there the server compared with the model in
-process."""
+"""The highest rate that meets a latency objective, also compared with the model in process."""
 
 from benchmarks.harness import Bench, benchmark
 from benchmarks.loads import Load

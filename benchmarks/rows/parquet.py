@@ -1,5 +1,4 @@
-"""Parquet files: scoring compared with the model in process, reading compared with a training step
-and a DataLoader, and request rows compared with impression rows."""
+"""Parquet files: scoring, reading, and request rows compared with impression rows."""
 
 from benchmarks.harness import Bench, Ratio, benchmark
 from benchmarks.parquet_tasks import ParquetSide

@@ -15,8 +15,7 @@ def _side(*arguments: object, is_peer: bool = False) -> Child:
 
 @benchmark()
 def planner(bench: Bench) -> None:
-    """A step with our plan compared with its lower bound, and CPU seconds of planning. If
-    ``.venv-peers`` exists, also the busiest rank of TorchRec's plan."""
+    """A step with our plan compared with its lower bound and, with ``.venv-peers``, TorchRec's."""
     for ranks in (2, 8, 16, 64):
         bench.compare(
             f"856 tables, {ranks} ranks",

@@ -143,8 +143,7 @@ def idle(bench: Bench) -> None:
 
 @benchmark()
 def request_scope_bf16(bench: Bench) -> None:
-    """*ranking* with and without request scope. Without it, the user's inputs are sent, looked up
-    and computed once per candidate."""
+    """Without request scope, the user's inputs are sent and computed once per candidate."""
 
     def side(variant: str) -> Load:
         package = PackageSpec(workload="ranking", dense_dtype="bf16", variant=variant)

@@ -1,7 +1,6 @@
-"""Runs only the linear layers of a workload's model, in fp32 on one thread. Their time is a lower
-bound for the dense program. Speaks the line protocol of `benchmarks.child`.
+"""Runs the linear layers of a workload in fp32 on one thread, a lower bound for its program.
 
-``python -m benchmarks.workers.layers WORKLOAD EXAMPLES``
+``python -m benchmarks.workers.layers WORKLOAD EXAMPLES`` speaks the protocol of `benchmarks.child`.
 """
 
 import sys

@@ -1,8 +1,7 @@
 """Runs requests with `LocalPredictor`: ``python -m benchmarks.workers.local JSON``.
 
-The JSON object has the fields of `benchmarks.local.Local` and ``folder``, the package's folder. The
-scores of the first request are written to the file ``scores`` if it is not empty. Speaks the line
-protocol of `benchmarks.child`.
+The JSON has the fields of `benchmarks.local.Local`, and ``folder``, the package's. ``scores`` is a
+file for the first request's scores, or "". Speaks the line protocol of `benchmarks.child`.
 """
 
 import json
@@ -65,8 +64,7 @@ def run(
     seconds: float,
     pause_us: float,
 ) -> tuple[int, NDArray[np.float64], float]:
-    """Run batches in turn. Returns the number of examples, the seconds of each call, and the
-    seconds of all."""
+    """Returns the number of examples, the seconds of each call, and the seconds of all."""
     sizes = [sum(request.num_examples for request in batch) for batch in batches]
     examples, latencies, began = 0, list[float](), time.perf_counter()
     while (passed := time.perf_counter() - began) < seconds or not latencies:
@@ -85,8 +83,8 @@ def run(
 def merged(
     pool: Sequence[SampleRequest], *, examples: int, requests: int
 ) -> list[list[SampleRequest]]:
-    """Divide requests into batches in order, with at most ``examples`` and ``requests`` each, where
-    0 means no limit. A larger request becomes its own batch."""
+    """Divide requests into batches in order, with at most ``examples`` and ``requests`` each; 0 is
+    no limit. A larger request is a batch of its own."""
     batches: list[list[SampleRequest]] = [[]]
     for request in pool:
         batch = batches[-1]

@@ -101,7 +101,7 @@ class Case:
         }
 
     def busiest_us(self, plan: ShardingPlan) -> float:
-        """Time of the busiest rank in both phases together."""
+        """In both phases together."""
         loads = self.planner.price(plan, self.model, self.sharders)
         return max(load.seconds for load in loads) * 1e6
 

@@ -1,9 +1,7 @@
-"""Scores the rows of a folder of `benchmarks.parquet_tasks.clicks`. Speaks the line protocol of
-`benchmarks.child`.
+"""Scores the rows of a folder of `benchmarks.parquet_tasks.clicks`. Speaks the protocol of `child`.
 
 ``python -m benchmarks.workers.score FOLDER SIDE``. The SIDE ``files`` does the same as `embershard
-score`, ``rows`` scores Arrow record batches in memory, and ``requests`` calls the predictor with
-requests in memory.
+score`, ``rows`` scores Arrow batches in memory, ``requests`` passes requests to the predictor.
 """
 
 import sys

@@ -88,8 +88,7 @@ def _step(case: Case, model: DistributedModelParallel) -> Callable[[Tensor, obje
 
 
 def _count_bytes(group: Any) -> Callable[[], float]:
-    """Count the bytes that this rank sends in exchanges of a group, including those to itself.
-    Returns a function that returns the count."""
+    """Count the bytes that this rank sends in exchanges of a group, including those to itself."""
     sent, exchange = 0.0, dist.all_to_all_single
 
     def counting(output: Tensor, sent_tensor: Tensor, *args: Any, **kwargs: Any) -> Any:

@@ -31,18 +31,15 @@ class IdSource:
     """All ids, int64 ``[size]``."""
 
     where: str
-    """The source in words, for the report."""
 
     def ids_at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The ids at positions 0 .. size - 1, int64, in the shape of ``places``."""
         return places + self.first if self.listed is None else self.listed[places]
 
 
 def find_id_sources(
     model: ServedModel, *, ranges: Mapping[str, tuple[int, int]], package: Path | None = None
 ) -> dict[str, IdSource]:
-    """Find the ids of each sparse input, by the table at the top. ``ranges``: first and last id by
-    feature name, with the key "" for source 4."""
+    """Find ids by the table at the top. ``ranges``: first and last id by feature ("": source 4)."""
     unknown = set(ranges) - {""} - {item.name for item in model.sparse}
     if unknown:
         raise InputError(f"id-range: {sorted(unknown)[0]!r} is no sparse input of {model.name!r}")
@@ -133,10 +130,8 @@ def zipf_ranks(
 
 
 def scatter_ranks(ranks: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """Positions 0 .. size - 1 of ranks, by a fixed permutation that separates frequent ids.
-
-    Frequent ids of real tables do not share cache lines, as neighbours in rank would.
-    """
+    """Positions 0 .. size - 1 of ranks, by a fixed permutation. Frequent ids of real tables do not
+    share cache lines, as neighbours in rank would."""
     # The bound on the step keeps ranks * step within int64.
     step = max(1, min(int(size * 0.6180339887), (1 << 62) // size))
     while math.gcd(step, size) != 1:

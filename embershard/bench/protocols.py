@@ -39,10 +39,9 @@ def in_protocol(
     | protocol | message |
     |---|---|
     | embershard | unchanged |
-    | oip | ``ModelInferRequest``, tensors as raw contents |
+    | oip | ``ModelInferRequest``; ``first_dimension`` adds one of size 1, as Triton requires |
     | torchrec | ``PredictionRequest``; inputs in request scope are repeated for each example |
 
-    ``first_dimension``: add a first dimension of size 1 to "oip" shapes, as Triton requires.
     `InputError`: with "torchrec", an id has more than 32 bits, or a request has a priority.
     """
     if protocol == "embershard":
@@ -61,8 +60,7 @@ def in_protocol(
 
 @cache
 def _message_class(name: str) -> Any:
-    """A generated message class in a descriptor pool of its own. Other libraries, such as
-    tritonclient, register messages of the same names in the default pool."""
+    """Uses a descriptor pool of its own: tritonclient registers the names in the default one."""
     data = (importlib.resources.files("embershard") / "_proto" / "protocols.binpb").read_bytes()
     descriptors = descriptor_pool.DescriptorPool()
     for file in descriptor_pb2.FileDescriptorSet.FromString(data).file:
@@ -126,7 +124,7 @@ def _prediction_request(model: ServedModel, request: pb.PredictRequest) -> Any:
 
 
 def _dense_matrix(model: ServedModel, request: pb.PredictRequest) -> NDArray[np.float32]:
-    """Dense values ``[examples, dense inputs]``, in schema order."""
+    """Values ``[examples, dense inputs]``, in schema order."""
     examples = request.num_examples
     dense = np.empty((examples, len(model.dense)), "<f4")
     in_request = np.array([item.scope == "request" for item in model.dense], bool)

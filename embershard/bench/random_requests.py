@@ -30,7 +30,7 @@ LONGEST_BY_DEFAULT: Final = 50
 """Limit on the drawn length of a list if no option sets its length."""
 
 CHUNK: Final = 100
-"""Requests that one draw makes. Numpy is fast only for many at once."""
+"""Requests that one draw makes."""
 
 CHUNK_EXAMPLES: Final = 100_000
 """Limit on the examples of one draw, which bounds its memory."""
@@ -81,8 +81,7 @@ class TrafficOptions:
 def draw_requests(
     model: ServedModel, sources: Mapping[str, IdSource], options: TrafficOptions
 ) -> list[PooledRequest]:
-    """Draw a pool of requests in the packed form. Equal options and models draw equal pools.
-    ``sources``: the ids of each sparse input, by name."""
+    """Draw a pool of packed requests. Equal options and models draw equal pools."""
     unknown = set(options.lengths) - {""} - {item.name for item in model.sparse}
     if unknown:
         raise InputError(f"lengths: {sorted(unknown)[0]!r} is no sparse input of {model.name!r}")
@@ -131,8 +130,6 @@ def _draw_chunk(
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """The lists of one sparse input in several requests."""
-
     lengths: NDArray[np.int32]
     list_offsets: NDArray[np.int64]  # [requests + 1]
     ids: NDArray[np.int64]
@@ -258,14 +255,11 @@ def parse_ids(text: str) -> float | None:
 
 
 def parse_spans(what: str, texts: Sequence[str], *, least: int, most: int) -> dict[str, Span]:
-    """Parse ranges: ``A..B`` for all features, or ``NAME=A..B`` for one feature.
+    """Parse ranges by feature name: ``A..B`` (key "", all other features) or ``NAME=A..B``.
 
     Args:
         what: name of the option, for errors.
         least, most: bounds of A and B.
-
-    Returns:
-        Ranges by feature name. The key "" is for all features that are not named.
 
     Raises:
         InputError: a text has another form, or a number is out of bounds.

@@ -1,7 +1,4 @@
-"""Reads the files of ``embershard serve --record``, and turns them into sample requests.
-
-``proto/embershard/v1/recording.proto`` describes the format.
-"""
+"""Reads recordings (``proto/embershard/v1/recording.proto``) and turns them into samples."""
 
 import itertools
 import math
@@ -67,8 +64,7 @@ class Recording:
 
 
 def read_recording(path: str | Path) -> Recording:
-    """Read a recording, which a server may still be writing. `InputError`: the file is no
-    recording, has another format version, or is damaged."""
+    """Read a recording, which a server may still write. `InputError`: it is none, or is damaged."""
     path = Path(path)
     data = _read(path)
     header = _header(path, data)
@@ -155,9 +151,8 @@ OK = 0  # The gRPC status.
 def recorded_samples(
     path: Path, manifest: Manifest, *, most: int | None = None
 ) -> list[SampleRequest]:
-    """Read the answered requests of a recording, with their outputs. Weights of ids are set to 0.
-    ``manifest`` has the recorded schema. ``most``: number of requests to return, spread evenly over
-    the recording. None: all."""
+    """Read answered requests, with outputs. Weights of ids are set to 0. ``manifest`` has the
+    recorded schema. ``most``: number of requests, spread evenly over the recording. None: all."""
     recording = read_recording(path)
     if recording.fingerprint != int(manifest.fingerprint, 16):
         raise InputError(
@@ -210,7 +205,7 @@ def _sample(call: recording_pb2.RecordedCall, manifest: Manifest) -> SampleReque
 def _dense(
     message: pb.PredictRequest, manifest: Manifest, scope: Scope, rows: int
 ) -> NDArray[np.float32]:
-    """Values of the dense inputs of one scope, ``[rows, inputs]``."""
+    """Values ``[rows, inputs]``."""
     specs = [spec for spec in manifest.dense if spec.scope == scope]
     if message.HasField("packed"):
         packed = message.packed
@@ -226,8 +221,7 @@ def _dense(
 def _lists(
     message: pb.PredictRequest, manifest: Manifest, counts: Mapping[Scope, int]
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Lengths and values of all sparse inputs. ``counts``: number of lists of an input, by its
-    scope."""
+    """Lengths and values of all sparse inputs. ``counts``: number of an input's lists by scope."""
     if message.HasField("packed"):
         packed = message.packed
         return np.frombuffer(packed.lengths, "<i4"), np.frombuffer(packed.values, "<i8")

@@ -80,8 +80,7 @@ def read_replay(path: Path) -> Replay:
 
 
 def check_answers(replay: Replay, answers: Sequence[bytes | None]) -> AnswerCheck:
-    """Compare the answers of a replay. ``answers``: the first OK answer to each request, or
-    None."""
+    """Compare with the first OK answer to each request of a replay, or None."""
     compared, other_version = 0, 0
     different: list[int] = []
     largest = 0.0

@@ -52,7 +52,7 @@ def report_table(report: BenchReport) -> str:
 
 
 def report_json(report: BenchReport) -> dict[str, Any]:
-    """The report as JSON values. Times are in seconds."""
+    """Times are in seconds."""
     result, load = report.result, report.result.options
     return {
         "embershard": __version__,
@@ -127,7 +127,6 @@ def _rate_text(result: RunResult) -> str:
 
 
 def _chance_text(result: RunResult) -> str:
-    """The relative error of the rate that random arrivals cause, if it is large."""
     error = NORMAL_95 / math.sqrt(max(result.requests, 1))
     return f" (95 % of seeds: within {error:.0%})" if error > CHANCE_SHOWN else ""
 

@@ -22,18 +22,13 @@ class Distribution:
 
     @property
     def max_seconds(self) -> float:
-        """The largest duration, exactly. 0 if there is none."""
+        """0 if there is none."""
         return self.buckets[-1][1] * 1e-9 if self.buckets else 0.0
 
     def percentile_seconds(self, percent: float, *, of: int | None = None) -> float:
-        """A percentile, rounded up to the end of its bucket.
+        """Seconds, rounded up to the end of a bucket. 0 if there are no durations.
 
-        Args:
-            percent: 0 to 100.
-            of: total number, if some durations are unknown. Unknown ones count as infinite.
-
-        Returns:
-            Seconds. Infinity if the percentile is an unknown duration, 0 if there are none.
+        ``of``: total number, if some durations are unknown. Unknown ones count as infinite.
         """
         total = self.count if of is None else of
         # Rounded first: 99.9 % of 1000 is slightly more than 999 in floating point.
@@ -112,5 +107,5 @@ class RunResult:
         return self.examples_ok / self.elapsed_seconds
 
     def percentile_of_all_seconds(self, percent: float) -> float:
-        """A percentile over all requests. Failed requests count as infinitely slow."""
+        """Failed requests count as infinitely slow."""
         return self.latency.percentile_seconds(percent, of=self.requests)

@@ -105,8 +105,8 @@ def _cpu_times(server_processes: Sequence[int]) -> CpuTimes:
 
 
 def _load_run(requests: Sequence[tuple[bytes, int]], *, tls: Tls | None, **options: object) -> Any:
-    """Start a run: ``LoadRun`` of ``module.cc``. ``requests``: messages and their numbers of
-    examples. ``options``: the fields of ``load_options.h``."""
+    """Start ``LoadRun`` of ``module.cc``, with messages and numbers of examples in ``requests``,
+    and the fields of ``load_options.h`` in ``options``."""
     try:
         extension: Any = importlib.import_module("embershard.bench._load")
     except ImportError as error:
@@ -143,9 +143,8 @@ def _due_times(pool: Sequence[PooledRequest], options: LoadOptions) -> tuple[lis
 def poisson_times(rate: float, seconds: float, seed: int) -> tuple[list[float], float]:
     """Times of a Poisson process, and the period with which they repeat, in seconds.
 
-    The times cover ``seconds``, unless these have more than 2**20 times. All gaps, also those
-    between periods, are independent and exponential with mean 1 / rate. Equal seeds draw equal
-    times.
+    The times cover ``seconds``, but are at most 2**20. All gaps, also those between periods, are
+    independent and exponential with mean 1 / rate. Equal seeds draw equal times.
     """
     count = min(math.ceil(1.1 * rate * seconds) + 100, TIMES_MAX)
     gaps = np.random.default_rng(seed).exponential(1 / rate, count + 1)

@@ -22,10 +22,8 @@ class BenchRuns:
     objective: Objective | None
 
     send: Callable[[LoadOptions], RunResult]
-    """Runs a load, as `run_load` does."""
 
     ask: Callable[[], ServedModel]
-    """Calls GetModel, as `ask_model` does."""
 
     progress: Callable[[str], None] | None
     last: RunResult | None = None
@@ -49,8 +47,8 @@ class BenchRuns:
         return max(held, key=lambda result: result.options.rate or 0.0, default=self.last)
 
     def run_all(self, watched: ServedModel | None) -> None:
-        """Run to the end. Ctrl-C ends the runs, and is raised if nothing was measured before.
-        ``watched``: the model before the runs, to warn if its default version changed."""
+        """Ctrl-C ends the runs, and is raised if nothing was measured. ``watched``: the model
+        before the runs, to warn if its default version changed."""
         begin = time.monotonic()
         try:
             if self.objective is None:

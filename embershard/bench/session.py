@@ -61,7 +61,6 @@ class BenchOptions:
 
     @property
     def call_timeout_seconds(self) -> float:
-        """Timeout of the single calls before and after the runs."""
         return max(5.0, self.load.timeout_seconds)
 
     @property
@@ -198,7 +197,6 @@ def _unknown_ids(
 
 
 def tool_limits(result: RunResult) -> list[str]:
-    """Warnings if the tool, not the server, may have limited a run."""
     warnings = []
     late = result.lag.percentile_seconds(99)
     tolerated = max(1e-3, 0.1 * result.latency.percentile_seconds(99))
@@ -230,10 +228,8 @@ def tool_limits(result: RunResult) -> list[str]:
 def _in_protocol(
     options: BenchOptions, target: Target, model: ServedModel, sent: Traffic, *, is_ours: bool
 ) -> Sequence[PooledRequest]:
-    """Convert the requests to the load's protocol, and try the first few of another protocol.
-
-    ``is_ours``: True if an embershard server answers. Other servers get Triton's tensor shapes.
-    """
+    """Convert requests to the load's protocol, and try the first few of another protocol. Servers
+    that are not ours get Triton's tensor shapes."""
     protocol = options.load.protocol
     if protocol == "embershard":
         return sent.pool

@@ -33,13 +33,10 @@ RATE_MIN: Final = 1.0
 
 FIRST_IN_FLIGHT: Final = 32
 FIRST_SECONDS: Final = 2.0
-"""Requests in flight and duration of the closed loop that finds the first rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One run of a search, at one rate."""
-
     rate: float
     held: bool
 
@@ -121,7 +118,6 @@ def bisect_rates(
 
 
 def end_of_search(trials: Sequence[Trial]) -> str:
-    """Why a search ended after these trials, for the report."""
     held, missed = _limits(trials)
     if held is None:
         why = ": the tool itself was late" if all(trial.tool_late for trial in trials) else ""
@@ -135,7 +131,7 @@ def end_of_search(trials: Sequence[Trial]) -> str:
 
 
 def _next_rate(trials: Sequence[Trial], start: float) -> float | None:
-    """The rate of the next run, by the table at the top. None: the search is over."""
+    """The rate by the table at the top. None: the search is over."""
     held, missed = _limits(trials)
     if not trials:
         return start

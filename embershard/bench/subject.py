@@ -24,12 +24,9 @@ def find_subject(
     replay: Replay | None,
     package: Path | None,
 ) -> tuple[ServedModel, bool]:
-    """The served model, and True if an embershard server described it. Otherwise ``package``, the
-    folder of the served package, does.
+    """The served model, and True if an embershard server described it, else ``package`` does.
 
-    Args:
-        ask: calls GetModel with a name, as `ask_model` does.
-        model: name of the model. Empty: the recorded model, or the server's only one.
+    ``ask`` calls GetModel with a name. An empty ``model`` is the recorded one, or the only one.
 
     Raises:
         NotFoundError: the model is not served, or none is named and the server has several.
@@ -54,8 +51,7 @@ def find_subject(
 
 
 def packaged_model(package: Path, name: str) -> ServedModel:
-    """The description of a package that an embershard server would return. ``name``: name of the
-    model at the server. Empty: the package's."""
+    """The package as an embershard server describes it. ``name``: at the server; empty: its own."""
     manifest = Package.open(package).manifest
     return ServedModel(
         name=name or manifest.model,

@@ -56,7 +56,6 @@ class Target:
 
     @property
     def name(self) -> str:
-        """The address as gRPC writes it."""
         if ":" in self.host:
             return f"ipv6:[{self.host}]:{self.port}"
         return f"ipv4:{self.host}:{self.port}"
@@ -94,8 +93,7 @@ def find_target(
 def ask_model(
     target: Target, model: str, *, timeout_seconds: float, version: int = 0, label: str = ""
 ) -> ServedModel:
-    """Ask the server to describe a model, by default its default version. `OtherServerError`: the
-    server is not ours."""
+    """Ask for the model's description. `OtherServerError`: the server is not ours."""
     with open_channel(target.name, target.tls, grpc, CHANNEL_OPTIONS) as channel:
         get_model = with_token(
             channel.unary_unary(
@@ -118,8 +116,7 @@ def ask_model(
 def try_requests(
     target: Target, requests: Sequence[PooledRequest], *, timeout_seconds: float
 ) -> dict[str, int]:
-    """Send a few requests one by one, before a run. Returns the number of unknown ids by feature.
-    Raises the server's error if it refuses such requests."""
+    """Send requests one by one. Returns unknown ids by feature. Raises the server's refusal."""
     unknown: dict[str, int] = {}
     for answer in try_method(
         target, METHODS["embershard"], requests, timeout_seconds=timeout_seconds
@@ -132,8 +129,8 @@ def try_requests(
 def try_method(
     target: Target, method: str, requests: Sequence[PooledRequest], *, timeout_seconds: float
 ) -> list[bytes]:
-    """Send a few requests one by one, and return the answers. Raises the server's error if it
-    refuses such requests. Temporary failures are left out."""
+    """Send requests one by one, and return the answers without temporary failures. Raises the
+    server's error if it refuses such requests."""
     answers = []
     with open_channel(target.name, target.tls, grpc, CHANNEL_OPTIONS) as channel:
         call = with_token(channel.unary_unary(method), target.token)
@@ -151,8 +148,7 @@ LISTENING: Final = "0A"
 
 
 def listening_processes(port: int, *, proc: Path = Path("/proc")) -> list[int]:
-    """Other processes of this machine that listen on a TCP port, as far as we may read their
-    files. ``proc``: the kernel's folder of processes."""
+    """Other processes that listen on a TCP port. ``proc``: the kernel's folder of processes."""
     sockets = {f"socket:[{inode}]" for inode in _inodes(port, proc)}
     if not sockets:
         return []
@@ -165,7 +161,7 @@ def listening_processes(port: int, *, proc: Path = Path("/proc")) -> list[int]:
 
 
 def cpu_seconds(processes: Iterable[int], *, proc: Path = Path("/proc")) -> float | None:
-    """User and system time of processes. None if one of them has ended."""
+    """User and system time. None if a process has ended."""
     ticks = 0
     for process in processes:
         try:

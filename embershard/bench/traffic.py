@@ -32,8 +32,7 @@ def drawn_traffic(
     id_ranges: Mapping[str, Span],
     package: Path | None,
 ) -> Traffic:
-    """Random requests that fit a model's schema. Raises the errors of `find_id_sources` and
-    `draw_requests`."""
+    """Raises the errors of `find_id_sources` and `draw_requests`."""
     sources = find_id_sources(model, ranges=id_ranges, package=package)
     pool = draw_requests(model, sources, options)
     alpha = options.zipf_alpha
@@ -50,8 +49,7 @@ def drawn_traffic(
 
 
 def recorded_traffic(replay: Replay, model: ServedModel) -> Traffic:
-    """The requests of a recording. Those that were refused are not tried before the load.
-    `InputError`: the model has another schema than the recording."""
+    """Refused requests are not tried before. `InputError`: the model has another schema."""
     replay.check_model(model)
     good = [
         request

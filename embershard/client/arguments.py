@@ -14,7 +14,7 @@ from embershard.client.prediction import ServedModel
 from embershard.errors import EmbershardError, InputError, RequestError
 
 TIMEOUT_SECONDS_MAX = 365.0 * 24 * 3600
-"""Longer timeouts are reduced to this, since gRPC's times are 64-bit nanoseconds since 1970."""
+"""Limit of timeouts, since gRPC's times are 64-bit nanoseconds since 1970."""
 
 VERSION_MAX = (1 << 63) - 1
 
@@ -55,7 +55,6 @@ def check_timeout(seconds: object) -> float:
 
 
 def at_least_one(argument: str, value: object) -> int:
-    """Return the value, if it is a whole number of at least 1."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
         return value
     raise InputError(f"{argument}: expected at least 1, got {value!r:.40}")
@@ -76,7 +75,6 @@ def _short_text(argument: str, value: object, *, bytes_max: int) -> str:
 
 
 def names_of(argument: str, value: object) -> list[str]:
-    """Return the value, if it is a list of texts."""
     if isinstance(value, str):
         raise InputError(f"{argument}: expected a list of names, got the string {value!r}")
     if not isinstance(value, Sequence):
@@ -105,8 +103,6 @@ Names = tuple[str, int, str]
 
 
 class PredictArguments(TypedDict, total=False):
-    """Arguments of `Client.predict` and of the streams, without the model and the timeout."""
-
     dense: object | None
     sparse: Mapping[str, object] | None
     weights: Mapping[str, object] | None
@@ -118,11 +114,7 @@ class PredictArguments(TypedDict, total=False):
 
 
 def model_request(model: object, version: object, label: object) -> pb.GetModelRequest:
-    """Make a GetModel message.
-
-    Raises:
-        InputError: an argument has the wrong type.
-    """
+    """Make a GetModel message. Raises InputError for an argument of the wrong type."""
     return pb.GetModelRequest(
         model=name_of("model", model), version=version_of(version), label=name_of("label", label)
     )
@@ -140,11 +132,7 @@ def predict_request(
     priority: PriorityName = "interactive",
     traffic_key: str = "",
 ) -> tuple[pb.PredictRequest, Inputs]:
-    """Make a message without inputs, and the inputs.
-
-    Raises:
-        InputError: an argument has the wrong type.
-    """
+    """Make a message without inputs, and the inputs. Raises InputError for wrong types."""
     model, version, label = names
     request = pb.PredictRequest(
         model=name_of("model", model),
@@ -163,19 +151,12 @@ def names_in(request: pb.PredictRequest | pb.GetModelRequest) -> Names:
 
 
 def pack_inputs(schema: ServedModel, inputs: Inputs, request: pb.PredictRequest) -> None:
-    """Set the inputs of a request.
-
-    Raises:
-        RequestError: an input contradicts the schema.
-    """
+    """Set the inputs of a request. Raises RequestError for those that contradict the schema."""
     request.num_examples = pack(schema, inputs, request.packed)
 
 
 def check_stream_size(request: pb.PredictRequest, schema: ServedModel) -> None:
-    """
-    Raises:
-        RequestError: the message is so large that it would end the stream.
-    """
+    """Raise RequestError for a message that is so large that it would end the stream."""
     if request.ByteSize() + ENVELOPE_BYTES > schema.max_message_bytes:
         raise _too_large(request.ByteSize() + ENVELOPE_BYTES, schema)
 
@@ -204,10 +185,7 @@ REFUSED_ID = re.compile(r"feature '(?P<feature>.*?)': id (?P<id>-?[0-9]+) at ", 
 
 
 def with_string(message: str, sparse: Mapping[str, object] | None) -> str:
-    """Add to a refusal of an id the string that has this id in ``sparse``.
-
-    The message is returned unchanged if it is not such a refusal, or if the id was a number.
-    """
+    """Add to a refusal of an id the string in ``sparse`` that has this id, if any."""
     match = REFUSED_ID.search(message)
     if match is None or sparse is None or match["feature"] not in sparse:
         return message
@@ -220,7 +198,6 @@ def with_string(message: str, sparse: Mapping[str, object] | None) -> str:
 
 
 def _strings_in(lists: object) -> Iterator[str]:
-    """All strings in an input of `Client.predict`."""
     if isinstance(lists, str):
         yield str(lists)
     elif isinstance(lists, Lists):

@@ -20,7 +20,6 @@ Float32Array: TypeAlias = npt.NDArray[np.float32]
 Array: TypeAlias = npt.NDArray[Any]
 
 Convert: TypeAlias = Callable[[str, Any], Array]
-"""`ids_of` or `floats_of`."""
 
 INT32_MAX = (1 << 31) - 1
 
@@ -45,16 +44,13 @@ class FlatLists(NamedTuple):
 
 
 def flatten(name: str, lists: object, convert: Convert) -> FlatLists:
-    """Concatenate the lists of an input.
+    """Concatenate the lists of an input. Raises RequestError for ``lists`` of another form.
 
     Args:
         name: name of the input, for messages.
         lists: :class:`Lists`, an array ``(num_lists,)`` with one value per list, an array
             ``(num_lists, k)``, a sequence of values or of sequences of values, or one value.
         convert: converts the values to an array.
-
-    Raises:
-        RequestError: ``lists`` has another form.
     """
     if isinstance(lists, Lists):
         return _from_parts(name, lists, convert)
@@ -69,7 +65,6 @@ def ids_of(name: str, values: list[Any] | tuple[Any, ...] | Array) -> Int64Array
 
 
 def floats_of(name: str, values: object) -> Float32Array:
-    """Convert values to float32 in the same shape."""
     array = array_of(name, values)
     if array.dtype.kind not in "biuf":
         raise RequestError(f"input {name!r}: expected numbers, got {values!r:.80}")
@@ -78,7 +73,7 @@ def floats_of(name: str, values: object) -> Float32Array:
 
 
 def array_of(name: str, values: object) -> Array:
-    """Convert values to an array. Refuses ragged rows, tensors on a GPU and masked values."""
+    """Refuse ragged rows, tensors on a GPU and masked values."""
     if np.ma.is_masked(values):  # The converted array would contain the masked values.
         raise RequestError(f"input {name!r}: expected values without a mask, got masked ones")
     try:
@@ -120,7 +115,7 @@ def _ones(count: int) -> Int32Array:
 
 
 def _joined_arrays(name: str, items: Sequence[Any]) -> tuple[Int32Array, list[Any], bool]:
-    """Joins items of any type like `_joined`. Also returns True if one of them is a list."""
+    """Join items of any type like `_joined`. Also returns True if one of them is a list."""
     nested = False
     lists: list[Sequence[Any]] = []
     for item in items:

@@ -22,8 +22,6 @@ from embershard.errors import DeadlineError, InputError, UnavailableError
 
 
 class AsyncCore(ClientCore):
-    """The core of `AsyncClient`, for one event loop."""
-
     def __init__(self, address: str, kind: Any, **options: Any) -> None:
         try:
             self._loop = asyncio.get_running_loop()
@@ -73,10 +71,7 @@ class AsyncCore(ClientCore):
             ) from None
 
     def check_open(self) -> None:
-        """
-        Raises:
-            InputError: the client is closed, or was made in another event loop.
-        """
+        """Raise InputError if the client is closed, or was made in another event loop."""
         if self.closed.is_set():
             raise InputError(f"{self.address}: expected an open client, got a closed one")
         if asyncio.get_running_loop() is not self._loop:

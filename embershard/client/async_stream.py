@@ -128,7 +128,6 @@ class AsyncPredictStream:
             self._end_all(error)
 
     def _end_all(self, error: Ended) -> None:
-        """Fail the open requests after the call has ended."""
         if self._ended is None:
             self._end(error)
         while not self._requests.empty():

@@ -62,8 +62,7 @@ class Tls:
     def texts(self) -> tuple[bytes, bytes, bytes]:
         """Contents of ``ca``, ``certificate`` and ``key``, or empty bytes if they are not set.
 
-        Raises:
-            InputError: a file cannot be read or is not PEM.
+        Raises InputError for a file that cannot be read or is not PEM.
         """
         ca, certificate, key = (
             b"" if path is None else _pem_of(path) for path in (self.ca, self.certificate, self.key)
@@ -71,10 +70,7 @@ class Tls:
         return ca, certificate, key
 
     def credentials(self) -> grpc.ChannelCredentials:
-        """
-        Raises:
-            InputError: see `texts`.
-        """
+        """Raises InputError, see `texts`."""
         ca, certificate, key = self.texts()
         return grpc.ssl_channel_credentials(
             root_certificates=ca or None,
@@ -84,8 +80,7 @@ class Tls:
 
 
 def check_token(token: object) -> str:
-    """Check a token and return it without surrounding white space, such as a line end. Empty means
-    no token."""
+    """Return the token without surrounding white space, such as a line end. Empty: no token."""
     if isinstance(token, str) and TOKEN.fullmatch(stripped := token.strip()):
         return stripped
     raise InputError(
@@ -94,7 +89,7 @@ def check_token(token: object) -> str:
 
 
 def read_token(path: str | Path) -> str:
-    """Read the first token of a file, which may have several, one per line, like a server's."""
+    """Read the first token of a file, which may have several, one per line."""
     token = check_token(_bytes_of("token", path).decode("latin-1").strip().partition("\n")[0])
     if not token:
         raise InputError(f"token: {path}: expected a token, got an empty file")
@@ -102,7 +97,7 @@ def read_token(path: str | Path) -> str:
 
 
 def with_token(method: Callable[..., Any], token: str) -> Callable[..., Any]:
-    """Add the token to every call of a channel's method. No effect if the token is empty.
+    """Add the token, unless it is empty, to every call of a channel's method.
 
     The token is a header, because connections without TLS refuse gRPC's call credentials.
     """
@@ -114,10 +109,8 @@ def with_token(method: Callable[..., Any], token: str) -> Callable[..., Any]:
 def open_channel(address: str, tls: Tls | None, kind: Any, options: Any = CHANNEL_OPTIONS) -> Any:
     """Make a channel. It sends nothing before the first call.
 
-    ``kind`` is ``grpc``, or ``grpc.aio`` for the running event loop.
-
-    Raises:
-        InputError: a file cannot be read.
+    ``kind`` is ``grpc``, or ``grpc.aio`` for the running event loop. Raises InputError for a file
+    that cannot be read.
     """
     if tls is None:
         return kind.insecure_channel(address, options=options)

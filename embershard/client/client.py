@@ -22,8 +22,6 @@ from embershard.errors import InputError, UnavailableError
 
 
 class BlockingCore(ClientCore):
-    """The core of `Client`. Thread-safe, but only for the process that made it."""
-
     def __init__(self, address: str, kind: Any, **options: Any) -> None:
         super().__init__(address, kind, **options)
         self._process = os.getpid()
@@ -42,10 +40,7 @@ class BlockingCore(ClientCore):
             raise UnavailableError(f"{self.address}: the client was closed")
 
     def check_open(self) -> None:
-        """
-        Raises:
-            InputError: the client is closed, or another process made it.
-        """
+        """Raise InputError if the client is closed, or another process made it."""
         if self._is_inherited():  # Calls might hang, because gRPC's threads were not forked.
             raise InputError(
                 f"{self.address}: expected the process that made the client, got a child of it; "

@@ -1,7 +1,6 @@
-"""The common part of `Client` and `AsyncClient`: schemas, retries and the outcomes of requests.
+"""The common part of `Client` and `AsyncClient`: coroutines over a call and a pause.
 
-They are coroutines over two operations in which the clients differ, a call and a pause. Both
-operations of `Client` block and never await, so `run` completes its coroutines in one step.
+Both block in `Client` and never await, so `run` completes its coroutines in one step.
 """
 
 import dataclasses
@@ -43,10 +42,9 @@ from embershard.errors import EmbershardError, RequestError, UnavailableError
 Future = TypeVar("Future")
 
 CLOSE_SECONDS = 1.0
-"""Time for a stream to end after all its requests are answered."""
 
 GRACE_SECONDS = 0.05
-"""Additional wait after a deadline, because the server's own error says more than ours."""
+"""Wait after a deadline, because the server's own error says more than ours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,16 +69,14 @@ class Outstanding(dict[str, Waiting[Future]]):
 
     @property
     def next_deadline(self) -> float:
-        """The earliest deadline, or infinity if there is no request."""
         return min((waiting.deadline for waiting in self.values()), default=math.inf)
 
     @property
     def last_deadline(self) -> float:
-        """The latest deadline, or 0 if there is no request."""
         return max((waiting.deadline for waiting in self.values()), default=0.0)
 
     def add(self, waiting: Waiting[Future]) -> None:
-        """Add a request and give it an id that is unique on the stream."""
+        """Give the request an id that is unique on the stream."""
         wire_id = f"{next(self._numbers)}/{waiting.request_id}"
         waiting.request.request_id = wire_id
         self[wire_id] = waiting
@@ -92,8 +88,7 @@ class Outstanding(dict[str, Waiting[Future]]):
 
 
 UNCHANGED_SECONDS = 1.0
-"""Time for which a schema that was fetched again without a change is not fetched again. Otherwise
-wrong requests in a loop would each fetch it."""
+"""An unchanged schema is fetched at most this often, however many requests are wrong."""
 
 STALE = grpc.StatusCode.FAILED_PRECONDITION
 """The request was packed with another schema than the served one."""
@@ -114,8 +109,6 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 class ClientCore(ABC):
-    """The methods, options and fetched schemas of one connection. Thread-safe."""
-
     def __init__(
         self,
         address: str,
@@ -126,8 +119,7 @@ class ClientCore(ABC):
         timeout_seconds: float,
         max_attempts: int,
     ) -> None:
-        """See `Client` for arguments and errors. ``kind`` is ``grpc``, or ``grpc.aio`` for methods
-        that are awaited."""
+        """See `Client`. ``kind`` is ``grpc``, or ``grpc.aio`` for methods that are awaited."""
         self.address, token = check_address(address), check_token(token)
         self.timeout_seconds = check_timeout(timeout_seconds)
         self._max_attempts = at_least_one("max_attempts", max_attempts)
@@ -167,7 +159,7 @@ class ClientCore(ABC):
         self, names: Names, deadline: float, stale: ServedModel | None = None
     ) -> ServedModel:
         """Fetch a schema, unless another caller has fetched it meanwhile. ``stale`` is the schema
-        that the server no longer serves. None if there was none."""
+        that the server no longer serves, or None."""
         known = self._models.get(names)
         if known is not None and known is not stale:
             return known
@@ -220,12 +212,9 @@ class ClientCore(ABC):
         self, names: Names, request: pb.PredictRequest, inputs: Inputs, deadline: float
     ) -> tuple[ServedModel, bool]:
         """Pack inputs with the known schema. If it refuses them, the model may have been replaced,
-        so pack them with the schema that is served now.
+        so pack them with the schema that is served now. Raises RequestError if it refuses them too.
 
         Returns the schema, and True if it was fetched just now.
-
-        Raises:
-            RequestError: the inputs contradict the schema.
         """
         known = self._models.get(names)
         if known is not None:

@@ -24,8 +24,6 @@ MAX_EXAMPLES = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """Inputs as a caller passes them to :meth:`embershard.Client.predict`."""
-
     dense: object | None = None
     sparse: Mapping[str, object] | None = None
     weights: Mapping[str, object] | None = None
@@ -35,10 +33,8 @@ class Inputs:
 def pack(model: ServedModel, inputs: Inputs, packed: pb.Packed) -> int:
     """Write inputs to ``packed`` in the layout of the model's schema. Every field is overwritten.
 
-    Returns the number of examples.
-
-    Raises:
-        RequestError: an input is unknown, missing or of the wrong size.
+    Returns the number of examples. Raises RequestError for an input that is unknown, missing or of
+    the wrong size.
     """
     dense = _dense_by_name(model, inputs.dense)
     sparse = _mapping(model, "sparse", inputs.sparse, model.sparse)
@@ -90,7 +86,7 @@ def _mapping(
 
 
 def _dense_by_name(model: ServedModel, dense: object | None) -> Mapping[str, object]:
-    """Dense inputs as a mapping. A matrix has one column per input, in schema order."""
+    """Dense inputs by name. A matrix has one column per input, in schema order."""
     if dense is None or isinstance(dense, Mapping):
         return _mapping(model, "dense", dense, model.dense)
     matrix = floats_of("dense", dense)

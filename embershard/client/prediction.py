@@ -87,11 +87,7 @@ class ServedModel:
 
 
 def served_model(message: pb.GetModelResponse) -> ServedModel:
-    """Convert an answer to GetModel.
-
-    Raises:
-        InternalError: a scope or kind is unknown to this client.
-    """
+    """Raises InternalError if a scope or kind is unknown to this client."""
     return ServedModel(
         name=message.model,
         version=message.version,
@@ -191,11 +187,7 @@ class _NoSuchOutputError(NotFoundError, KeyError):
 
 
 def prediction(message: pb.PredictResponse) -> Prediction:
-    """Convert an answer to Predict.
-
-    Raises:
-        InternalError: the shape of an output is invalid, or does not match the number of bytes.
-    """
+    """Raises InternalError if the shape of an output is invalid, or does not match its bytes."""
     timing = message.timing
     return Prediction(
         model=message.model,

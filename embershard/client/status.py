@@ -1,7 +1,4 @@
-"""Maps gRPC's status codes to this library's errors, and decides which failed calls are retried.
-
-Functions here neither sleep nor send.
-"""
+"""Maps gRPC's status codes to this library's errors, and decides which calls are retried."""
 
 import math
 import time
@@ -37,7 +34,6 @@ ERRORS: dict[grpc.StatusCode, type[EmbershardError]] = {
 CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 GRPCS_DEADLINE = "Deadline Exceeded"
-"""gRPC's message if the server did not answer in time."""
 
 PUSHBACK_KEY = "grpc-retry-pushback-ms"
 
@@ -45,8 +41,7 @@ PUSHBACK_KEY = "grpc-retry-pushback-ms"
 def error_of(
     failure: grpc.RpcError, *, address: str, timeout_seconds: float | None = None
 ) -> EmbershardError:
-    """The error for a failed call. ``timeout_seconds`` is the timeout of the call, or None if it is
-    not known here."""
+    """The error for a failed call. ``timeout_seconds`` is None if it is not known here."""
     return error_for(
         failure.code(),
         failure.details() or "no details",
@@ -106,17 +101,12 @@ def pushback_seconds(failure: grpc.RpcError) -> float | None:
 
 
 def deadline_in(timeout_seconds: float | None, *, default: float) -> float:
-    """The deadline on the monotonic clock, after the timeout or the default."""
     timeout = default if timeout_seconds is None else check_timeout(timeout_seconds)
     return time.monotonic() + timeout
 
 
 def remaining_seconds(deadline: float, *, address: str) -> float:
-    """Time until a deadline, which is above 0.
-
-    Raises:
-        DeadlineError: the deadline has passed.
-    """
+    """Time until a deadline, which is above 0. Raises DeadlineError if it has passed."""
     remaining = deadline - time.monotonic()
     if remaining <= 0:
         raise DeadlineError(f"{address}: the deadline passed before the request was sent")

@@ -161,8 +161,7 @@ class PredictStream:
         return max(len(self._outstanding), self._requests.qsize()) < self._in_flight
 
     def _unsent(self) -> Iterator[pb.PredictRequest]:
-        """Yield queued requests for gRPC to send, except those that have ended by their deadline.
-        Runs on a thread of gRPC."""
+        """Yield queued requests that have not ended by their deadline. Runs on a thread of gRPC."""
         while not self._over:
             try:
                 request = self._requests.get(timeout=WATCH_SECONDS)
@@ -234,8 +233,7 @@ class PredictStream:
 
 
 def _settle(future: Future[Prediction], outcome: Prediction | EmbershardError) -> None:
-    """Set the result of a future, which runs its callbacks. Their exceptions are logged, so that
-    they do not end the stream's thread."""
+    """Set a future's result. Exceptions of its callbacks are logged, so that the thread goes on."""
     try:
         if isinstance(outcome, Prediction):
             future.set_result(outcome)

@@ -158,7 +158,7 @@ def _add_sending(add: Any) -> None:
 
 
 def _bench(args: argparse.Namespace) -> int:
-    """Measure, print and write the report, even after a signal, and only then raise errors."""
+    """Write the report even after a signal, and only then raise errors."""
     options = _bench_options(args)
     with ExitStack() as files:
         file = None
@@ -202,7 +202,6 @@ def _show(report: "BenchReport", path: Path | None, file: ReportFile | None) -> 
 
 
 def _check_served(report: "BenchReport") -> None:
-    """Raise an error if the server is gone, or if a run without an objective had no OK answer."""
     result = report.result
     if report.lost:
         raise UnavailableError(f"the server does not answer any more: {report.lost}")

@@ -70,7 +70,6 @@ BYTES_MAX = 64 << 20
 
 
 def compare(args: argparse.Namespace, package: Package, load: LookupLoad, machine: Machine) -> str:
-    """Compare a plan's estimated costs with a server's measurements. Returns text."""
     from embershard.planner.comparison import compare_devices, read_batches
 
     manifest = package.manifest
@@ -89,7 +88,7 @@ def compare(args: argparse.Namespace, package: Package, load: LookupLoad, machin
 
 
 def _metrics(source: str) -> str:
-    """Read metrics from a file, or from the address of a server's metrics port."""
+    """``source`` is a file, or the address of a server's metrics port."""
     if Path(source).is_file():
         return Path(source).read_text(encoding="utf-8", errors="replace")
     address = source.removeprefix("http://").removesuffix("/metrics").rstrip("/")

@@ -148,7 +148,7 @@ def _describe(args: argparse.Namespace) -> None:
 
 
 def _null_shares(config: DataConfig | ParquetConfig, dataset: Dataset[Any]) -> dict[str, float]:
-    """Share of nulls in each dense input, if the data are Parquet files with null counts."""
+    """Shares by dense input, if the data are Parquet files with null counts."""
     from embershard.data import ParquetConfig
 
     if not isinstance(config, ParquetConfig):

@@ -218,8 +218,7 @@ def _metrics(args: argparse.Namespace, status: WatchStatus) -> Iterator[HttpServ
 
 
 def watch_routes(status: WatchStatus, stuck_seconds: float) -> dict[str, Handler]:
-    """Routes of the metrics port. ``/healthz`` answers 503 with a list of problems, and ``/livez``
-    503 if the watch is stuck."""
+    """``/healthz`` answers 503 with a list of problems, ``/livez`` 503 if the watch is stuck."""
     from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
     from embershard.serving.metric import Metrics, from_native

@@ -37,8 +37,7 @@ def add_package(command: argparse.ArgumentParser, *, optional: bool = False) -> 
 
 
 def package_folder(path: Path) -> Path:
-    """Return the folder of a package. The error for a folder one or two levels too high names the
-    packages in it."""
+    """Return the folder. The error for one a level or two too high names its packages."""
     if path.is_file():
         hint = "; `embershard train FILE --dry-run` prints the plan of a training run"
         raise PackageError(
@@ -62,7 +61,6 @@ def package_folder(path: Path) -> Path:
 
 
 def check_folder(option: str, file: Path | None) -> None:
-    """Refuse a file to write whose folder does not exist."""
     if file is not None and (file.is_dir() or not file.parent.is_dir()):
         raise InputError(f"{option}: expected a file in an existing folder, got {file}")
 

@@ -16,8 +16,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def nonempty_path(text: str) -> Path:
-    """Convert an argument to a path. Refuses an empty one, which often comes from an unset variable
-    of a script and would mean the current folder."""
+    """Refuse an empty path, often of an unset variable, which would mean the current folder."""
     if not text:
         raise argparse.ArgumentTypeError("expected a path, got ''")
     return Path(text)

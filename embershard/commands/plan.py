@@ -150,7 +150,6 @@ NOT_COMPARED = ("devices", "batch_examples", *REPORTED, "default", "dry_run")
 
 
 def _refuse(args: argparse.Namespace, options: Sequence[str], problem: str) -> None:
-    """Raise an error with ``problem`` if one of the options is set."""
     for option in options:
         value = getattr(args, option)
         if not (value is None or value is False or value == []):
@@ -158,7 +157,7 @@ def _refuse(args: argparse.Namespace, options: Sequence[str], problem: str) -> N
 
 
 def _compare(args: argparse.Namespace) -> None:
-    """Compare with a server, which needs a package, or with a training run, which takes none."""
+    """A comparison with a server needs a package, one with a training run takes none."""
     from embershard.commands.calibrate import compare
     from embershard.package import Package
     from embershard.planner import compare as compare_run
@@ -211,7 +210,6 @@ def _warn(*warnings: str) -> None:
 def _auto_plan(
     args: argparse.Namespace, package: Package, fleet: Fleet, name: str
 ) -> tuple[Plan, str]:
-    """Search a plan and write its report. Returns the plan and the text to print."""
     from embershard.planner import explained_plan, parse_constraints, serving_problem
     from embershard.planner.fleet import without_reserve
 
@@ -271,7 +269,6 @@ def _load(args: argparse.Namespace, package: Package) -> LookupLoad:
 
 
 def _device_lines(package: Package, plan: Plan) -> list[str]:
-    """A line for each device: its bytes, and its share of the bytes that lookups read."""
     from embershard.package.placement import device_bytes, device_load, ids_of_tables
 
     tables = package.manifest.tables

@@ -10,7 +10,6 @@ from embershard.errors import InputError
 
 
 def add_connecting(group: Any) -> None:
-    """Add flags for TLS and a token to a command or a group of its flags."""
     add = group.add_argument
     add("--tls", action="store_true", help="connect with TLS; implied by the flags --tls-...")
     add("--tls-ca", type=Path, metavar="PEM", help="authorities to trust (default: gRPC's own)")
@@ -30,7 +29,6 @@ def add_connecting(group: Any) -> None:
 
 
 def connection(args: argparse.Namespace) -> dict[str, Any]:
-    """The arguments ``tls`` and ``token`` of `Client`."""
     from embershard.client import Tls
     from embershard.client.channel import read_token
 
@@ -50,8 +48,7 @@ REQUEST_HELP = (
 
 
 def read_request(path: str) -> dict[str, Any]:
-    """Read keyword arguments of `Client.predict` from a JSON file, or from standard input for
-    ``-``."""
+    """Keyword arguments of `Client.predict` from a JSON file, or standard input for ``-``."""
     keys = ("dense", "sparse", "weights", "num_examples", "outputs")
     name = "standard input" if path == "-" else path
     try:

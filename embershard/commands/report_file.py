@@ -11,11 +11,8 @@ from embershard.errors import InputError
 class ReportFile:
     """A report for use in a ``with`` block, in which a temporary file exists next to the file.
 
-    `write` replaces the file atomically. An earlier file remains if `write` fails or is not called.
-    A pipe or device is opened directly.
-
-    Raises:
-        InputError: the file cannot be written. Raised on entry and by `write`.
+    `write` replaces the file atomically. A pipe or device is opened directly. Entry and `write`
+    raise InputError if the file cannot be written.
     """
 
     def __init__(self, option: str, path: Path) -> None:

@@ -132,12 +132,7 @@ def _add_data(command: argparse.ArgumentParser) -> None:
 
 
 def _add_out(command: argparse.ArgumentParser, *, present: str, overwrite: str) -> None:
-    """Add the flags --out and --overwrite.
-
-    Args:
-        present: help about results that exist in the folder.
-        overwrite: what --overwrite replaces.
-    """
+    """``present``: help about results that exist. ``overwrite``: what --overwrite replaces."""
     command.add_argument(
         "--out",
         type=Path,

@@ -11,11 +11,9 @@ from typing import Any, Self
 class StopSignals:
     """In its ``with`` block, SIGTERM and SIGHUP raise `KeyboardInterrupt` as Ctrl-C does.
 
-    The exception lets a command remove unfinished files and end its child processes. It may surface
+    A command can then remove unfinished files and end child processes. The exception may surface
     as another error, for example during the import of numpy or while `threading` waits for a lock.
-
-    Signals that are ignored remain ignored, such as SIGHUP under `nohup`. The block has no effect
-    outside the main thread.
+    Ignored signals remain ignored. The block has no effect outside the main thread.
     """
 
     def __init__(self) -> None:

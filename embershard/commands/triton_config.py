@@ -38,13 +38,7 @@ def add_triton_config(commands: Any) -> None:
 def write_config(
     package: Path, options: TritonOptions | None = None, *, force: bool = False
 ) -> None:
-    """Write the configuration next to a package's versions, and print the result.
-
-    Args:
-        package: folder of one version.
-        options: None takes the default options.
-        force: replace a different configuration.
-    """
+    """Write the configuration next to a package's versions. ``force`` replaces a different one."""
     from embershard.serving.triton import write_model_config
 
     file, is_new = write_model_config(package, options, force=force)

@@ -19,7 +19,7 @@ COLUMNS_SHOWN = 4
 
 IDS_SHOWN = 4
 NOISE = 1e-6
-"""Relative change of a score that is shown as 0. The order of additions causes such changes."""
+"""Relative change of a score that is shown as 0, since the order of additions causes it."""
 
 Document = Mapping[str, Any]
 
@@ -27,10 +27,9 @@ Document = Mapping[str, Any]
 def explanation_tables(
     explanation: Explanation, *, examples: Sequence[int] = (), everything: bool = False
 ) -> RenderableType:
-    """The explanation as rich tables, for a terminal.
+    """Rich tables for a terminal.
 
     Args:
-        explanation: the explanation to show.
         examples: positions of the examples to show, 0 .. num_examples - 1. Empty: the first few.
         everything: show every example and every id of a list.
     """
@@ -112,7 +111,7 @@ def _sparse(inputs: Sequence[Document], *, everything: bool) -> Table:
 def _list_lines(
     feature: Document, id_list: Document, place: int, *, everything: bool
 ) -> Iterator[list[str]]:
-    """Lines of one lookup of a list: its ids, counts of hidden ids, and the pooled vector."""
+    """One lookup of a list: its ids, counts of hidden ids, and the pooled vector."""
     counted = [entry for entry in id_list["ids"] if entry["fate"] != "cut"]
     shown = id_list["ids"] if everything else counted[:IDS_SHOWN]
     lookup = feature["lookups"][place]

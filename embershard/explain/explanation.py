@@ -27,7 +27,7 @@ from embershard.serving import LocalPrediction, LocalPredictor
 
 CALL_EXAMPLES = 1 << 14
 CALL_IDS = 1 << 20
-"""Limits on the examples and ids of a call that holds several requests. They bound its memory."""
+"""Limits on the examples and ids of a call, which bound its memory."""
 
 
 @final
@@ -51,13 +51,10 @@ class LeftOut:
 def leave_out(
     predictor: LocalPredictor, request: ExplainedRequest
 ) -> tuple[LocalPrediction, list[LeftOut]]:
-    """Score a request as it is, and without each input in turn.
+    """Score a request as it is, and without each input in turn: dense first, in schema order.
 
-    All variants of a small request run in one batch. A large request runs in several batches, and
-    each of them contains the whole request, so that every comparison is within one batch.
-
-    Returns:
-        The scores of the whole request, and the changes: dense inputs first, in schema order.
+    All variants of a small request run in one batch. A large request runs in several, each of which
+    contains the whole request, so that every comparison is within one batch.
     """
     defaults = {spec.name: spec.default for spec in request.manifest.dense}
     replacements = {
@@ -195,8 +192,8 @@ def _explain(
 
 
 def _load_predictor(package: Package) -> LocalPredictor:
-    """Load the package by its default plan, or by another one if this machine cannot serve that.
-    Plans change scores only by rounding."""
+    """Load the package by its default plan, or by one that this machine can serve. Plans change
+    scores only by rounding."""
     refusals = list[PlanError]()
     for plan in dict.fromkeys([package.manifest.default_plan, *package.plans]):
         try:

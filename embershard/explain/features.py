@@ -23,7 +23,7 @@ def lists_json(
     id_rows: IdRows,
     numbers: Sequence[int],
 ) -> list[dict[str, Any]]:
-    """The lists with these numbers as JSON. docs/tools.md describes the keys."""
+    """docs/tools.md describes the keys."""
     caller_ids = explanation.request.caller_ids.get(spec.name)
     offsets = offsets_of(lists.lengths)
     edges = offsets_of(lists.lengths[list(numbers)])
@@ -97,9 +97,7 @@ def _lookup_norms(
 def explanation_json(explanation: Explanation, *, examples: Sequence[int] = ()) -> dict[str, Any]:
     """The explanation as JSON values. docs/tools.md says what they mean.
 
-    Args:
-        explanation: the explanation to write.
-        examples: positions of the examples to write, 0 .. num_examples - 1. Empty: all.
+    ``examples``: positions of the examples to write, 0 .. num_examples - 1. Empty: all.
     """
     request = explanation.request
     manifest = explanation.package.manifest

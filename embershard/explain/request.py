@@ -28,23 +28,20 @@ class ExplainedRequest:
     """Names of the dense inputs that the caller passed. The others have their defaults."""
 
     caller_ids: Mapping[str, tuple[CallerId, ...]]
-    """By sparse input, each id as the caller wrote it: a string or a number. Missing inputs have
-    only the ids in ``sample``, where a string is its hash."""
+    """Ids by sparse input, as the caller wrote them. Others have only the ids in ``sample``."""
 
     outputs: tuple[str, ...] = ()
     """Names of the outputs to explain. Empty: all."""
 
     def dense(self) -> Iterator[tuple[DenseInputSpec, NDArray[np.float32]]]:
-        """Each dense input in schema order, and its values: ``[N]``, or ``[1]`` in request
-        scope."""
+        """Dense inputs in schema order, and values: ``[N]``, or ``[1]`` in request scope."""
         return _columns(self.manifest, self.sample.request_dense, self.sample.example_dense)
 
     def sparse(self) -> Iterator[tuple[SparseInputSpec, SampleLists]]:
         return zip(self.manifest.sparse, self.sample.lists(self.manifest.sparse), strict=True)
 
     def sample_without(self, name: str = "") -> SampleRequest:
-        """A copy of the request in which the input ``name`` has no ids if it is sparse, and its
-        default (otherwise 0) if it is dense."""
+        """A copy in which the input ``name`` has no ids, or if dense its default (else 0)."""
         request_dense = self.sample.request_dense.copy()
         example_dense = self.sample.example_dense.copy()
         for spec, column in _columns(self.manifest, request_dense, example_dense):
@@ -72,8 +69,7 @@ def client_request(
     *,
     outputs: Sequence[str] = (),
 ) -> ExplainedRequest:
-    """The request of a client. ``dense`` and ``sparse`` are the client's arguments, from which
-    ``sample`` was made. ``outputs``: names of the outputs to explain. Empty: all."""
+    """``dense`` and ``sparse`` are the client's arguments, from which ``sample`` was made."""
     caller_ids = {
         name: tuple(flatten(name, lists, _unconverted).values.tolist())
         for name, lists in sparse.items()
@@ -90,13 +86,13 @@ def client_request(
 
 
 def sample_request(manifest: Manifest, sample: SampleRequest) -> ExplainedRequest:
-    """One of a package's sample requests, whose ids are known only as numbers."""
+    """A package's sample request, whose ids are known only as numbers."""
     names = {spec.name for spec in manifest.dense}
     return ExplainedRequest(manifest=manifest, sample=sample, caller_dense=names, caller_ids={})
 
 
 def _unconverted(name: str, values: list[Any] | tuple[Any, ...] | NDArray[Any]) -> NDArray[Any]:
-    """The ids as the caller wrote them, as an array of one dimension."""
+    """Ids as the caller wrote them, as an array of one dimension."""
     if isinstance(values, np.ndarray):
         return values
     kept = np.empty(len(values), dtype=object)
@@ -123,13 +119,11 @@ class IdRows(NamedTuple):
 
     @property
     def unknown(self) -> int:
-        """Number of ids that are unknown and not cut."""
         return int(np.isin(self.fates, ("oov", "zero")).sum())
 
 
 def map_ids(spec: SparseInputSpec, lists: SampleLists, ids: IdMap) -> IdRows:
-    """Rows and fates of the ids of one input. The server has already rejected requests with ids
-    that the map rejects."""
+    """The server has already rejected requests with ids that the map rejects."""
     kept = _kept(spec, lists.lengths)
     known = ids.lookup(lists.values) != ZERO_ROW
     rows = np.full(len(kept), ZERO_ROW, np.int64)
@@ -140,8 +134,7 @@ def map_ids(spec: SparseInputSpec, lists: SampleLists, ids: IdMap) -> IdRows:
 
 
 def _kept(spec: SparseInputSpec, lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """True for the ids that are not cut, bool ``[ids]``. ``spec.keep`` says which end of a long
-    list stays."""
+    """bool ``[ids]``. ``spec.keep`` says which end of a long list stays."""
     max_ids = spec.max_ids
     if not max_ids:
         return np.ones(lengths.sum(), np.bool_)

@@ -1,5 +1,4 @@
-"""Fetches a version. Files that exist locally are linked, all others are downloaded, and every file
-is verified. A damaged local version is replaced."""
+"""Fetches a version: links local files, downloads all others, and verifies every file."""
 
 import fcntl
 import os
@@ -71,10 +70,7 @@ def fetch_version(
     progress: FetchProgress | None = None,
     local: LocalVersions | None = None,
 ) -> Fetched:
-    """Fetch a version by its number. See `fetch_package`.
-
-    ``local`` remembers the local files that earlier fetches have verified. None if there are none.
-    """
+    """See `fetch_package`. ``local`` remembers files that earlier fetches have verified."""
     local = local or LocalVersions()
     out = repository / model / str(version)
     work = out.parent / f"{UNFINISHED}{version}"
@@ -150,8 +146,7 @@ def _write_signature(out: Path, signature: bytes | None) -> None:
 def _damage(out: Path, digest_line: bytes, source: Source, damage: Callable[[], str]) -> str | None:
     """The damage of the local version, empty if there is none. None if no version is there.
 
-    Raises:
-        InputError: the local version is another package.
+    Raises InputError if the local version is another package.
     """
     if not out.exists():
         return None
@@ -166,8 +161,7 @@ def _damage(out: Path, digest_line: bytes, source: Source, damage: Callable[[], 
 
 
 def _has_digest(package: Path, digest_line: bytes) -> bool:
-    """True if the manifest has this digest according to ``manifest.sha256`` or, if that file is
-    damaged, to the manifest's bytes."""
+    """True if ``manifest.sha256``, or the manifest's bytes if that is damaged, has this digest."""
     digest, manifest = package / MANIFEST_DIGEST, package / MANIFEST
     if digest.is_file() and digest.read_bytes() == digest_line:
         return True
@@ -238,7 +232,7 @@ def _other_versions(out: Path) -> list[Path]:
 
 
 def _files_of_size(package: Path, manifest: Manifest) -> dict[str, Path]:
-    """Files of a possibly damaged version by the SHA-256 that they should have. Not verified."""
+    """Unverified files of a possibly damaged version, by the SHA-256 that they should have."""
     files = {spec.sha256: (package / file, spec) for file, spec in manifest.files.items()}
     return {
         digest: path
@@ -248,8 +242,7 @@ def _files_of_size(package: Path, manifest: Manifest) -> dict[str, Path]:
 
 
 def _files_by_digest(folders: Iterable[Path]) -> dict[str, Path]:
-    """Files of packages by the SHA-256 in their manifests. Not verified. Folders without a readable
-    manifest are skipped."""
+    """Unverified files by the SHA-256 in their manifests. Skips folders without a manifest."""
     files: dict[str, Path] = {}
     for folder in folders:
         try:

@@ -37,27 +37,21 @@ class FileSystem(Protocol):
     def folders(self, path: str) -> dict[str, bool]:
         """Names in a folder, with True for those that are folders.
 
-        Raises:
-            PackageError: the listing is too large or repeats itself.
-            UnavailableError: the listing was too slow.
+        Raises PackageError if the listing is too large or repeats itself, UnavailableError if it is
+        too slow.
         """
         ...
 
     def open(self, path: str, offset: int) -> tuple[AbstractContextManager[Stream], int]:
         """Open a file. Also returns the offset at which the stream begins, ``offset`` or 0.
 
-        The stream is empty if the offset is after the end of the file.
-
-        Raises:
-            PackageError: it is not a regular file.
+        The stream is empty if the offset is after the end of the file. Raises PackageError if it is
+        not a regular file.
         """
         ...
 
     def stamp(self, path: str) -> str:
-        """A value that changes with a file, see `Source.stamp`.
-
-        Raises any exception if the remote does not report one.
-        """
+        """See `Source.stamp`. Raises any exception if the remote does not report one."""
         ...
 
 
@@ -66,9 +60,8 @@ def open_file_system(
 ) -> tuple[FileSystem, str]:
     """The file system of a URL, and the URL's path in it.
 
-    Raises:
-        ImportError: fsspec, or a Python package for the protocol, is missing.
-        ValueError: fsspec does not know the protocol.
+    Raises ImportError if a Python package is missing, ValueError if fsspec does not know the
+    protocol.
     """
     from fsspec.core import url_to_fs
 

@@ -14,8 +14,6 @@ BLOCK_BYTES: Final = 4 << 20
 
 
 class FileDownloads:
-    """Puts files into a package's folder after their digests were verified."""
-
     def __init__(
         self,
         *,
@@ -28,11 +26,8 @@ class FileDownloads:
     ) -> None:
         """
         Args:
-            remote: the version to download.
-            package: the folder to fill.
             parts: a folder for incomplete files, which are named after their expected digest.
             local: local files by digest, not verified.
-            total_bytes: size of all files, for ``progress``.
             progress: called with the number of bytes that are done, and ``total_bytes``.
         """
         self._remote = remote
@@ -53,10 +48,7 @@ class FileDownloads:
                 path.rmdir()
 
     def check_room(self, files: Mapping[str, FileSpec]) -> None:
-        """
-        Raises:
-            InputError: the disk has too little free space for the missing bytes.
-        """
+        """Raise InputError if the disk has too little free space for the missing bytes."""
         missing = 0
         for file, spec in files.items():
             if spec.sha256 not in self._local and not (self._package / file).exists():
@@ -67,12 +59,10 @@ class FileDownloads:
             raise no_room(self._parts, f"{missing:,} bytes are missing, {free:,} are free")
 
     def download(self, file: str, spec: FileSpec) -> None:
-        """Put a file into the package.
+        """Put a file into the package. For other errors see `Source.blocks`.
 
-        Raises:
-            PackageError: the remote file differs from the manifest.
-            InputError: the disk is full.
-            EmbershardError: see `Source.blocks`.
+        Raises PackageError if the remote file differs from the manifest, InputError if the disk is
+        full.
         """
         target = self._package / file
         with room_needed(target):
@@ -153,7 +143,6 @@ def _size(path: Path) -> int:
 
 
 def _matches(path: Path, spec: FileSpec) -> bool:
-    """True if the file has the size and digest. Reads all of it."""
     if path.is_symlink() or not path.is_file() or path.stat().st_size != spec.bytes:
         return False
     return file_spec(path) == spec

@@ -21,8 +21,8 @@ class _Seen(NamedTuple):
 class LocalVersions:
     """Finds damage of local versions. Not thread-safe.
 
-    Names and sizes of files are compared every time. Contents are read the first time, and again
-    after a change, so that a watch does not read a version in every poll.
+    Names and sizes are compared every time, contents only the first time and after a change, so
+    that a watch does not read a version in every poll.
     """
 
     def __init__(self) -> None:
@@ -30,10 +30,7 @@ class LocalVersions:
         """Verified files by package."""
 
     def damage(self, package: Path, progress: Callable[[int, int], None] | None = None) -> str:
-        """Describe the damage of a package's first damaged file. Empty if there is none.
-
-        ``progress`` is called with the number of verified bytes and the total number of bytes.
-        """
+        """Describe the first damaged file, or "". ``progress`` gets the verified and all bytes."""
         seen = self._files_seen(package)
         try:
             manifest = read_manifest(package)

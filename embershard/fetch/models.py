@@ -181,12 +181,8 @@ def fetch_model(
 ) -> FetchedModel:
     """Fetch one model. Local labels change atomically, after all their versions are fetched.
 
-    Args:
-        local: remembers the local files that earlier fetches have verified. None if there are none.
-        choice: the result of `choose_versions`. None calls it here.
-
-    Raises:
-        EmbershardError: see `fetch_package`. The labels are unchanged.
+    ``local`` remembers files that earlier fetches have verified. ``choice`` is the result of
+    `choose_versions`; None calls it here. Errors are those of `fetch_package`; labels then stay.
     """
     versions, labels = choice or choose_versions(source, selection, model)
     fetched = tuple(
@@ -216,8 +212,7 @@ def fetch_model(
 def choose_models(source: Source, selection: Selection) -> list[str]:
     """Sorted names of the selected models. Folders without versions are not models.
 
-    Raises:
-        NotFoundError: there is no model, or there are several and none is selected.
+    Raises NotFoundError if there is no model, or if there are several and none is selected.
     """
     if selection.model:
         return [selection.model]
@@ -234,11 +229,8 @@ def choose_versions(source: Source, selection: Selection, model: str) -> Choice:
     """The sorted versions of a model to fetch, at least one, and the followed labels.
 
     A followed label has version 0 if no remote version has it. No labels are followed if the
-    selection has a version, or if the highest version of a model without labels is selected. The
-    remote folder is listed only in the latter case.
-
-    Raises:
-        NotFoundError: there is no such label or no version.
+    selection has a version, or if the highest version of a model without labels is selected. Only
+    the latter lists the remote folder. Raises NotFoundError if there is no such label or version.
     """
     if selection.version:
         return (selection.version,), {}

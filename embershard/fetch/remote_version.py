@@ -14,40 +14,31 @@ class RemoteVersion:
     """Reads files of ``<model>/<version>`` at a source."""
 
     def __init__(self, source: Source, version: str) -> None:
-        """``version`` is the path ``<model>/<version>``. Reads the digest, see `Source.read` for
-        its errors."""
+        """Read the digest of ``<model>/<version>``, see `Source.read` for errors."""
         self._source, self._version = source, version
         self.where = f"{source.url}/{version}"
         self.digest_line = self.read(MANIFEST_DIGEST, bytes_max=DIGEST_BYTES_MAX)
 
     def read(self, file: str, *, bytes_max: int) -> bytes:
-        """See `Source.read`."""
         return self._source.read(f"{self._version}/{file}", bytes_max=bytes_max)
 
     def blocks(self, file: str, offset: Callable[[], int]) -> Iterator[bytes]:
-        """See `Source.blocks`."""
         return self._source.blocks(f"{self._version}/{file}", offset)
 
     def stamp(self, file: str) -> str:
-        """See `Source.stamp`."""
         return self._source.stamp(f"{self._version}/{file}")
 
     def record_damage(self, file: str, stamp: str, message: str) -> PackageError:
-        """Record a damaged file and return the error to raise. `check` raises it again until the
-        file changes.
+        """Record a damaged file and return the error, which `check` raises until the file changes.
 
-        ``stamp`` must have been taken before the file was read. Otherwise a change during the read
-        would be missed.
+        ``stamp`` must be older than the read. Otherwise a change during the read would be missed.
         """
         damage = Damage(self.digest_line, file, stamp, f"{self.where}/{message}")
         self._source.damaged[self._version] = damage
         return PackageError(damage.message)
 
     def check(self) -> None:
-        """
-        Raises:
-            PackageError: the version was damaged before and has not changed since.
-        """
+        """Raise PackageError if the version was damaged before and has not changed since."""
         damage = self._source.damaged.get(self._version)
         if damage is None or damage.digest_line != self.digest_line or not damage.stamp:
             return

@@ -105,7 +105,7 @@ class Source:
         return sorted(self._list(folder))
 
     def folders(self, folder: str) -> list[str]:
-        """Sorted names of the folders in a folder. See `names` for the errors."""
+        """Sorted names of subfolders. See `names` for the errors."""
         return sorted(name for name, is_folder in self._list(folder).items() if is_folder)
 
     def _list(self, folder: str) -> dict[str, bool]:
@@ -182,12 +182,8 @@ class Source:
     def _wait(self, file: str, attempt: int, error: Exception) -> None:
         """Wait before the next attempt, or raise the error that the caller sees.
 
-        Raises:
-            NotFoundError: there is no such file.
-            PackageError: it is a folder, or the file system raised this.
-            ConfigError: the URL is malformed.
-            UnavailableError: this was the last attempt, another one cannot help, or the file
-                system raised this.
+        NotFoundError, PackageError and ConfigError are raised at once, UnavailableError after the
+        last attempt, or if another one cannot help.
         """
         where = f"{self.url}/{file}"
         if isinstance(error, EmbershardError):

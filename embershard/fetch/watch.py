@@ -34,11 +34,10 @@ from embershard.package.names import version_of
 from embershard.package.signature import signature_file
 
 FAILURES: Final = (EmbershardError, OSError, ValueError)
-"""Errors of the remote, the disk or the server. ValueError comes from names that no file may
-have."""
+"""Errors of the remote, the disk or the server. ValueError comes from invalid names."""
 
 INTERVAL_MAX: Final = 1_000_000
-"""In seconds, about eleven days."""
+"""Eleven days, in seconds."""
 
 Order = Callable[[str], Mapping[str, Any]]
 """Sends a server the order ``refresh`` or ``index`` and returns its answer."""
@@ -127,7 +126,7 @@ class Watch:
         self._log(event, fields)
 
     def _fetch(self) -> list[FetchedModel]:
-        """Fetch all models. Returns those that did not fail."""
+        """Return the models that did not fail."""
         up_to_date: list[FetchedModel] = []
         try:
             models = choose_models(self._source, self._options.selection)
@@ -157,10 +156,7 @@ class Watch:
         return up_to_date
 
     def _report(self, model: FetchedModel) -> None:
-        """Log the changes of a model, and request a refresh if the server must learn of them.
-
-        Another watch of the repository may have made the change.
-        """
+        """Log the changes of a model, which another watch of the repository may have made."""
         for fetched in model.fetched:
             if fetched.is_new or fetched.damage:
                 local = fetched.reused_bytes + fetched.resumed_bytes
@@ -223,8 +219,8 @@ class Watch:
 
 
 def sleep_in_steps(seconds: float) -> None:
-    """Sleep in steps of at most a second. If a signal arrives just before a step, Python runs its
-    handler after that step."""
+    """Sleep in steps of at most a second, because Python handles a signal that arrives just before
+    a step only after it."""
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         time.sleep(min(left, 1))
@@ -263,8 +259,7 @@ def _is_used(entry: Mapping[str, Any], model: str) -> bool:
 
 
 def _wanted(versions: tuple[int, ...], labels: Mapping[str, int]) -> dict[str, int]:
-    """Versions of the remote by label. The highest version has an empty label if no label is
-    followed."""
+    """Versions of the remote by label. Empty label: the highest, if no label is followed."""
     return {label: version for label, version in labels.items() if version} or {"": versions[0]}
 
 
@@ -272,8 +267,7 @@ REMOVED: Final = ".removing-"
 """Prefix of folders that servers ignore, because they are being removed."""
 
 STABLE: Final = ".stable-"
-"""Prefix of empty files. The mtime of ``.stable-<version>`` is the time when the version lost the
-label stable."""
+"""Prefix of empty files. The mtime of ``.stable-<version>`` is when it lost the label stable."""
 
 
 def _stable_file(folder: Path, version: int) -> Path:
@@ -294,7 +288,7 @@ def removable_versions(folder: Path, *, keep: int, used: Collection[int]) -> lis
 
 
 def _stable_until(folder: Path, version: int) -> int:
-    """Time when the version lost the label, in nanoseconds since 1970. 0 if it never had it."""
+    """Nanoseconds since 1970. 0 if the version never had the label."""
     try:
         return _stable_file(folder, version).stat().st_mtime_ns
     except FileNotFoundError:

@@ -7,8 +7,7 @@ from typing import Any, Final
 FAILED_EVENTS: Final = ("fetch_failed", "refresh_failed", "index_failed", "remove_failed")
 
 Versions = dict[tuple[str, str], int]
-"""Versions by model and label. The label is empty if the highest version is followed. Version 0
-means none."""
+"""Versions by model and label, which is empty if the highest is followed. 0 means none."""
 
 
 class WatchStatus:
@@ -41,7 +40,7 @@ class WatchStatus:
             self._success, self._success_unix_seconds = self._beat, self._wall()
 
     def beat(self, *_: int) -> None:
-        """Record a sign of life. Ignores its arguments, which are those of `FetchProgress`."""
+        """Record a sign of life. Its arguments are those of `FetchProgress`."""
         self._beat = self._monotonic()
 
     def fail(self, event: str) -> None:
@@ -68,7 +67,6 @@ class WatchStatus:
         self._served = served
 
     def problems(self) -> list[str]:
-        """The current problems, one line each."""
         lines = []
         age = self._monotonic() - (self._start if self._success is None else self._success)
         if age > 10 * self._interval_seconds:

@@ -26,8 +26,6 @@ from embershard.serving import LocalPredictor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadRow:
-    """A row without scores."""
-
     row: int
     """Position in the passed rows, from 0."""
 
@@ -136,7 +134,6 @@ class BatchScorer:
 
     @property
     def output_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape of an example's value, by output."""
         return {output.name: output.shape for output in self._outputs}
 
     @property
@@ -150,11 +147,7 @@ class BatchScorer:
         return list(dict.fromkeys(self._columns.values()))
 
     def check_columns(self, path: str, schema: pa.Schema) -> None:
-        """Check that rows have the needed columns. ``path`` is their file, for messages.
-
-        Raises:
-            DataError: a column is missing or has the wrong type.
-        """
+        """Raise DataError if a column is missing or of the wrong type. ``path`` is for messages."""
         for needed in self._reader.needed:
             column_kind(path, schema, needed)
 
@@ -162,8 +155,7 @@ class BatchScorer:
         """Refuse a key that differs between the examples of a request, such as an item's id, if an
         output has one value per request, such as a user's vector.
 
-        Raises:
-            InputError: only inputs of example scope read the column.
+        Raises InputError if only inputs of example scope read the column.
         """
         schema = self.package.schema()
         items: list[DenseInput | SparseInput] = [*schema.dense, *schema.sparse]
@@ -209,7 +201,7 @@ class BatchScorer:
         return table
 
     def prepare(self, rows: Rows) -> PreparedRows:
-        """Make requests from rows. If that fails, halves are tried until the bad rows are found."""
+        """If making requests fails, halves are tried until the bad rows are found."""
         requests, bad_rows = list[RowRequest](), list[BadRow]()
         counts = np.full(len(rows), int(self.rows == "impression"), np.int64)
         pending = [(0, len(counts))] if len(counts) else []
@@ -231,8 +223,7 @@ class BatchScorer:
         return PreparedRows(rows, requests, counts, bad_rows)
 
     def run(self, prepared: PreparedRows) -> Scores:
-        """Score prepared rows. A refused request is split into halves and tried again, until its
-        bad rows are found."""
+        """A refused request is split into halves and tried again, until its bad rows are found."""
         rows, requests = prepared.rows, prepared.requests
         bad_rows = {bad.row: bad for bad in prepared.bad_rows}
         offsets = offsets_of(prepared.counts)
@@ -268,11 +259,7 @@ class BatchScorer:
 
 def score_columns(outputs: Sequence[str], kept: Sequence[str]) -> dict[str, str]:
     """Choose the column of each output: its name, or its name and ``_score`` if a kept column has
-    the name, such as the label of the same task.
-
-    Raises:
-        InputError: both names are taken.
-    """
+    the name, such as the label of the same task. Raises InputError if both names are taken."""
     columns = {name: f"{name}_score" if name in kept else name for name in outputs}
     for name, column in columns.items():
         if column in kept or list(columns.values()).count(column) > 1:
@@ -286,8 +273,8 @@ def score_columns(outputs: Sequence[str], kept: Sequence[str]) -> dict[str, str]
 def output_column(
     values: NDArray[np.float32], offsets: NDArray[np.int64] | None = None
 ) -> pa.Array:
-    """Convert ``[E]`` to a column of floats, and ``[E, ...]`` to a column of fixed-size lists. With
-    offsets, each row gets a list of the values of its examples."""
+    """Convert ``[E]`` to floats, ``[E, ...]`` to fixed-size lists. With offsets, a row gets a list
+    of the values of its examples."""
     column = pa.array(values.reshape(-1))
     if values.ndim > 1:
         column = pa.FixedSizeListArray.from_arrays(column, int(np.prod(values.shape[1:])))

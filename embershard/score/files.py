@@ -123,7 +123,6 @@ class _Columns(NamedTuple):
 
 
 def _content_key(scorer: BatchScorer, file: SourceFile, columns: _Columns) -> bytes:
-    """Everything that determines the content of a file of scores, as JSON."""
     manifest = scorer.package.manifest
     document = {
         "source": list(file),
@@ -170,7 +169,7 @@ def _score_file(
     made_of: bytes,
     report: Callable[[int], None],
 ) -> int:
-    """Score one file. Returns its number of bad rows."""
+    """Returns the number of bad rows."""
     kept_schema = pa.schema([footer.schema.field(name) for name in columns.kept])
     good = _NewFile(out / target, {MADE_OF: made_of})
     bad = _NewFile(out / BAD_FOLDER / target, {MADE_OF: made_of})
@@ -195,7 +194,7 @@ def _score_file(
 def row_batches(
     scorer: BatchScorer, file: SourceFile, footer: Footer, kept: Sequence[str]
 ) -> Iterator[Rows]:
-    """Yield the rows of a file with the columns that are read and kept, at least one batch."""
+    """Yield the columns that are read and kept, in at least one batch."""
     columns = list(dict.fromkeys([*scorer.columns, *kept]))
     number = 0
     for group in range(footer.metadata.num_row_groups):

@@ -35,19 +35,14 @@ class RowRequest(NamedTuple):
     stop: int
 
     example: int
-    """Its first example, among the examples of all rows."""
+    """Position among the examples of all rows."""
 
 
 class RequestReader:
     def __init__(
         self, schema: Schema, columns: Mapping[str, str], rows: RowShape, examples_max: int
     ) -> None:
-        """
-        Args:
-            columns: the column of each input.
-            rows: what a row holds.
-            examples_max: largest number of examples of a request.
-        """
+        """``columns``: the column of each input. ``examples_max``: most examples of a request."""
         self._schema, self._rows = schema, rows
         self._dense = {
             scope: {
@@ -80,12 +75,8 @@ class RequestReader:
     ) -> tuple[list[RowRequest], NDArray[np.int64]]:
         """Convert N rows. Returns requests in order, and each row's number of examples, ``[N]``.
 
-        Args:
-            first: number of the first row.
-            example: number of the first example.
-
-        Raises:
-            DataError: a request cannot have a value.
+        ``first`` and ``example`` number the first row and example. Raises DataError if a
+        request cannot have a value.
         """
         candidates, counts = rows, np.ones(len(rows), np.int64)
         if self._rows == "request":
@@ -111,8 +102,7 @@ class RequestReader:
     def _differs_from_row_before(
         self, dense: NDArray[np.float32], sparse: Sequence[JaggedColumn]
     ) -> NDArray[np.bool_]:
-        """bool ``[N]``: True if inputs of request scope differ from the previous row's. Always True
-        for the first row."""
+        """bool ``[N]``: True for the first row, or if inputs of request scope have changed."""
         differs = np.ones(len(dense), np.bool_)
         differs[1:] = (dense[1:] != dense[:-1]).any(axis=1)
         for item, column in zip(self._schema.sparse, sparse, strict=True):
@@ -122,8 +112,8 @@ class RequestReader:
 
 
 def _cut(starts: NDArray[np.int64], count: int, size_max: int) -> NDArray[np.int64]:
-    """Cut requests with the first examples ``starts`` into requests of at most ``size_max``
-    examples. Returns their first examples. ``count`` is the number of all examples."""
+    """Cut requests with the first examples ``starts``, of ``count`` in all, into ones of at most
+    ``size_max`` examples. Returns their first examples."""
     sizes = np.diff(np.append(starts, count))
     parts = -(-sizes // size_max)
     part = np.arange(int(parts.sum())) - np.repeat(offsets_of(parts)[:-1], parts)
@@ -194,8 +184,7 @@ def pack_requests(
 def _joined_blocks(
     columns: Sequence[NDArray[np.int64]], firsts: NDArray[np.int64], stops: NDArray[np.int64]
 ) -> JaggedColumn:
-    """Concatenate the parts ``[first, stop)`` of all columns, row by row. ``firsts`` and ``stops``
-    are ``[R, columns]``."""
+    """Concatenate the parts ``[first, stop)``, ``[R, columns]``, of all columns, row by row."""
     column_starts = offsets_of(np.array([len(column) for column in columns]))[:-1]
     return JaggedColumn.of_ranges(
         np.concatenate(columns), (firsts + column_starts).ravel(), (stops - firsts).ravel()
@@ -207,8 +196,7 @@ def unpack_requests(
 ) -> tuple[NDArray[np.float32], list[JaggedColumn]]:
     """Convert requests to rows. Inputs of request scope are repeated for each example.
 
-    Returns:
-        Dense inputs, float32 ``[N, F]``, and N lists for each sparse input.
+    Returns dense inputs, float32 ``[N, F]``, and N lists for each sparse input.
     """
     sizes = np.array([request.num_examples for request in requests], np.int64)
     starts = offsets_of(sizes)[:-1]

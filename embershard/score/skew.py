@@ -54,8 +54,6 @@ class Figure(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skew:
-    """Result of a comparison of served requests with training rows."""
-
     requests: int
 
     examples: int
@@ -163,7 +161,7 @@ def _side_of_requests(
 def _side_of_rows(
     schema: Schema, scorer: BatchScorer, patterns: Sequence[str], rows: int
 ) -> tuple[_Side, list[BadRow]]:
-    """Sample and score rows. Also returns the rows without scores."""
+    """Also returns the rows without scores."""
     files = find_files(patterns, "--data")
     for file, footer in zip(files, read_footers(files), strict=True):
         scorer.check_columns(file.path, footer.schema)
@@ -223,7 +221,7 @@ def _unknown_figure(
 
 
 def _count_unknown(item: SparseInput, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Numbers of unknown and of known ids, ``[2]``."""
+    """Unknown and known ids, ``[2]``."""
     assert item.ids is not None
     unknown = int((item.ids.lookup(ids) == ZERO_ROW).sum())
     return np.array([unknown, len(ids) - unknown])

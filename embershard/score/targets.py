@@ -16,7 +16,6 @@ from embershard.data.parquet_files import SourceFile, file_key, find_files, foot
 from embershard.errors import DataError, InputError
 
 MADE_OF = b"embershard.scores"
-"""Metadata key of written files."""
 
 BAD_FOLDER = "_bad"
 
@@ -24,8 +23,7 @@ BAD_FOLDER = "_bad"
 def find_sources(patterns: Sequence[str], out: Path) -> list[SourceFile]:
     """Find the files of all patterns, except those in ``out`` that an earlier run wrote.
 
-    Raises:
-        DataError: there are no files, or a file in ``out`` is not a Parquet file.
+    Raises DataError if there are no files, or a file in ``out`` is not a Parquet file.
     """
     folder = os.path.realpath(out)
     files = [
@@ -40,11 +38,7 @@ def find_sources(patterns: Sequence[str], out: Path) -> list[SourceFile]:
 
 
 def target_paths(files: Sequence[SourceFile], out: Path) -> list[str]:
-    """Choose the path of each file's scores in ``out``.
-
-    Raises:
-        InputError: see `check_targets`.
-    """
+    """Choose the path of each file's scores in ``out``. Errors are those of `check_targets`."""
     paths = [_rooted(file.path) for file in files]
     common = os.path.commonpath([os.path.dirname(path) for path in paths])
     targets = [os.path.relpath(path, common) for path in paths]
@@ -53,10 +47,7 @@ def target_paths(files: Sequence[SourceFile], out: Path) -> list[str]:
 
 
 def check_targets(files: Sequence[SourceFile], out: Path, targets: Sequence[str]) -> None:
-    """
-    Raises:
-        InputError: a target is one of the sources, or two targets are the same file.
-    """
+    """Raise InputError if a target is a source, or two targets are the same file."""
     sources = {file_key(file.path) for file in files}
     written = set[str]()
     for target in targets:

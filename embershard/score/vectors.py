@@ -71,7 +71,7 @@ def write_vectors(
 def _first_vectors(
     scorer: BatchScorer, patterns: Sequence[str], out: Path, key: str, output: str
 ) -> tuple[pa.Array, NDArray[np.float32]]:
-    """All ids without duplicates, in the order of their first rows, and these rows' vectors."""
+    """All ids, in the order of their first rows, and these rows' vectors."""
     files = find_sources(patterns, out)
     check_targets(files, out, FILES)
     footers = read_footers(files)
@@ -94,7 +94,7 @@ def _first_vectors(
 def _key_type(
     scorer: BatchScorer, files: Sequence[SourceFile], footers: Sequence[Footer], key: str
 ) -> pa.DataType | None:
-    """The type of the ids. None if it differs, such as int32 in one file and int64 in another."""
+    """None if the type differs, such as int32 in one file and int64 in another."""
     kinds, key_types = set[str](), set[pa.DataType]()
     for file, footer in zip(files, footers, strict=True):
         scorer.check_columns(file.path, footer.schema)
@@ -107,7 +107,7 @@ def _key_type(
 
 
 def _first_rows(rows: Rows, key: str) -> tuple[list[Any], NDArray[np.int64]]:
-    """All ids of the rows without duplicates, and the first row of each."""
+    """Ids without duplicates, and the first row of each."""
     keys = rows.batch.column(key)
     if pa.types.is_dictionary(keys.type):
         keys = keys.dictionary_decode()

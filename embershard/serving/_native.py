@@ -25,15 +25,13 @@ LIBRARY_ISA: Final = {
 
 
 def load_extension() -> ModuleType:
-    """Return the extension module. The first call maps libtorch, without importing torch.
+    """Map libtorch, without importing torch, and return the extension module.
 
-    If EMBERSHARD_ISA is set, its limit is passed on to torch's libraries. They read it at their
-    first computation.
+    The limit of EMBERSHARD_ISA is passed on to torch's libraries for their first computation.
     """
     for name, widest in LIBRARY_ISA.get(os.environ.get("EMBERSHARD_ISA", ""), {}).items():
         os.environ.setdefault(name, widest)
-    # The extension finds libtorch by itself if both are in one folder, as with pip. Loading it here
-    # makes every other layout work.
+    # The extension finds libtorch in its own folder, as with pip. This makes other layouts work.
     library = _package_folder("torch") / "lib" / "libtorch.so"
     ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
     try:
@@ -51,8 +49,7 @@ def extension_folder() -> Path:
 
 
 def fbgemm_folder() -> str:
-    """Folder of FBGEMM's operator libraries, which some dense programs need. Empty if they are not
-    installed."""
+    """Folder of FBGEMM's operator libraries, which some dense programs need. Empty: none."""
     return str(_package_folder("fbgemm_gpu")) if importlib.util.find_spec("fbgemm_gpu") else ""
 
 

@@ -42,22 +42,13 @@ KEYS: Final = {
 
 
 class Control:
-    """Runs orders on its own threads until `close`. Only the owner of the socket may connect.
-
-    ::
-
-        with Server("repository") as server, Control(server, Path("server.sock")):
-            ...
-    """
+    """Runs orders on its own threads until `close`. Only the owner of the socket may connect."""
 
     def __init__(self, server: Server, path: Path) -> None:
-        """
-        Args:
-            path: path of the socket. A socket left behind by an ended server is replaced.
+        """Replaces a socket left behind by an ended server.
 
-        Raises:
-            ConfigError: the path exists and is not a socket, or a server listens on it.
-            UnavailableError: the socket cannot be made.
+        Raises ConfigError if the path is not a socket or a server listens on it, UnavailableError
+        if the socket cannot be made.
         """
         _remove_stale_socket(path)
         self._path = path
@@ -93,12 +84,9 @@ class Control:
 def order(
     path: Path, document: dict[str, Any], *, timeout_seconds: float | None = None
 ) -> dict[str, Any]:
-    """Send an order to the server that listens on the socket ``path``, and return its answer.
+    """Send an order (see the top of the file) to the server on a socket. Return its answer.
 
-    Args:
-        path: path of the socket.
-        document: the order, see the module's docstring.
-        timeout_seconds: None waits without a limit, since a load may take hours.
+    A load may take hours, so ``timeout_seconds=None`` waits without a limit.
 
     Raises:
         UnavailableError: no server listens on the socket, it ended meanwhile, or the time is over.
@@ -178,7 +166,7 @@ class _Handler(socketserver.StreamRequestHandler):
 
 
 def _failure(error: Exception) -> dict[str, Any]:
-    """Answer for a failed order. Every exception needs one, because the client waits for it."""
+    """Every exception needs an answer, because the client waits for it."""
     if isinstance(error, EmbershardError):
         return {"error": type(error).__name__, "message": str(error)}
     LOG.error("control: an order failed", exc_info=error)

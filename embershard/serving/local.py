@@ -91,7 +91,6 @@ class LocalPredictor:
         )
 
     def get_model(self) -> bytes:
-        """Return a serialized ``GetModelResponse``."""
         return bytes(self._native.get_model())
 
     @property
@@ -183,16 +182,12 @@ def lookup_seconds(
     weights: str,
     dim: int,
 ) -> list[float]:
-    """Measure the CPU time of each batch of lookups in one table, on this thread.
-
-    Uses the server's kernels.
+    """Measure the CPU time of each batch of lookups in one table with the server's kernels.
 
     Args:
         rows: ``[rows, row_bytes]``, in the form of a package.
         ids: ``[batches, ids]`` row numbers.
         offsets: ``[bags + 1]``, the same for every batch, from 0 to the number of ids.
-        weights: type of the rows.
-        dim: number of columns.
     """
     import numpy as np
 

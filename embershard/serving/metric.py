@@ -38,7 +38,6 @@ class Histogram(NamedTuple):
         return self.bounds[-1]
 
     def plus(self, other: Histogram, factor: int = 1) -> Histogram:
-        """This histogram plus `factor` times another one with the same bounds."""
         counts = [a + factor * b for a, b in zip(self.counts, other.counts, strict=True)]
         return Histogram(self.bounds, counts, self.sum + factor * other.sum)
 
@@ -61,10 +60,7 @@ class Metric(NamedTuple):
 
 
 class Metrics:
-    """A list of metrics grouped by name, with sums over it.
-
-    A sum is over the metrics with the name whose labels have the passed values.
-    """
+    """Metrics grouped by name. A sum is over those whose labels have the passed values."""
 
     def __init__(self, metrics: Iterable[Metric]) -> None:
         self._by_name: dict[str, list[Metric]] = {}
@@ -80,14 +76,14 @@ class Metrics:
         return [metric for metric in self._by_name.get(name, ()) if wanted <= metric.labels.items()]
 
     def total(self, name: str, **labels: object) -> float:
-        """The sum of the values. A histogram counts with its number of observations."""
+        """A histogram counts with its number of observations."""
         values = (metric.value for metric in self.find(name, **labels))
         return sum(
             value.observations if isinstance(value, Histogram) else value for value in values
         )
 
     def largest(self, name: str) -> float:
-        """The largest value of a gauge, or 0 if there is none."""
+        """0 if the gauge has no value."""
         values = (metric.value for metric in self.find(name))
         return max((value for value in values if not isinstance(value, Histogram)), default=0.0)
 
@@ -107,26 +103,24 @@ class Metrics:
 
 
 def load_failures(count: int) -> Metric:
-    """The metric of load failures, which Python counts from the loader's events."""
+    """Python counts load failures from the loader's events."""
     about = "Versions, or labels files, that could not be loaded."
     return Metric("embershard_load_failures", about, "counter", {}, count)
 
 
 def log_lines_dropped(count: int) -> Metric:
-    """The metric of dropped lines, which the log of `embershard serve` counts."""
+    """The log of `embershard serve` counts its dropped lines."""
     about = "Lines that the log dropped, because its reader was too slow or took none."
     return Metric("embershard_log_lines_dropped", about, "counter", {}, count)
 
 
 def from_native(rows: Iterable[tuple[Any, ...]]) -> Iterator[Metric]:
-    """Convert the extension's tuples to metrics."""
     for name, about, kind, labels, value in rows:
         counted = Histogram(*value) if isinstance(value, tuple) else value
         yield Metric(name, about, kind, labels, counted)
 
 
 def example_metrics() -> Metrics:
-    """The metrics of a server with one version, one input and one device. They contain all names,
-    kinds and labels."""
+    """The metrics of a server with one version, input and device: all names, kinds and labels."""
     rows = load_extension().example_metrics()
     return Metrics([*from_native(rows), load_failures(0), log_lines_dropped(0)])

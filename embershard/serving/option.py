@@ -1,4 +1,4 @@
-"""Options, declared once as fields of dataclasses. Checks and flags are made from the fields."""
+"""Options, declared once as fields of dataclasses, which also define checks and flags."""
 
 import argparse
 import numbers
@@ -42,8 +42,7 @@ class _Option:
 def option(default: Any, about: str, **described: Any) -> Any:
     """Declare an option as a field of a dataclass. ``described`` are the fields of `_Option`.
 
-    The option has the type of its default: bool, int, float or str. If the default is None, the
-    value is optional.
+    The option has the type of its default: bool, int, float or str. None: the value is optional.
     """
     return field(default=default, metadata={"option": _Option(about=about, **described)})
 
@@ -51,8 +50,7 @@ def option(default: Any, about: str, **described: Any) -> Any:
 def path_option(about: str, **described: Any) -> Any:
     """Declare an option that is the path of a file. None turns off the feature that needs the file.
 
-    The empty text is refused. It often comes from an unset variable, which must not silently turn
-    the feature off.
+    The empty text, often of an unset variable, is refused: it must not turn the feature off.
     """
     return option(None, about, kind=str, **described)
 
@@ -87,7 +85,6 @@ def _kind(declared: Field[Any], described: _Option) -> type:
 
 
 def _expected(default: Any) -> str:
-    """Expected value of an option that was set to the empty text."""
     return "a path, or None for none" if default is None else "a text that is not empty"
 
 
@@ -101,7 +98,7 @@ def _check_number(name: str, value: Any, kind: type, described: _Option) -> None
 
 
 def native_options(options: Any) -> dict[str, Any]:
-    """Options of the extension by name. A path that is not set is passed as the empty text."""
+    """Options by name. A path that is not set is passed as the empty text."""
     return {
         declared.name: "" if value is None and described.kind is str else value
         for declared, described in _options(options)
@@ -111,11 +108,8 @@ def native_options(options: Any) -> dict[str, Any]:
 
 
 class Once(argparse.Action):
-    """Stores the value of a flag.
-
-    An empty text is refused, because an unset variable would silently turn the option off. A
-    repeated flag is refused, because one of the values would be lost.
-    """
+    """Stores the value of a flag. Refuses an empty text, because an unset variable would silently
+    turn the option off, and a repeated flag, because one of the values would be lost."""
 
     def __call__(
         self,
@@ -176,6 +170,6 @@ def _is_text(default: Any, described: _Option) -> bool:
 
 
 def parsed_options(options: type[Options], args: argparse.Namespace, **other: Any) -> Options:
-    """Options from the flags of `add_flags`. ``other`` are fields that are not options."""
+    """``other`` are fields that are not options."""
     flags = {declared.name: getattr(args, declared.name) for declared, _ in _options(options)}
     return options(**other, **flags)

@@ -37,7 +37,6 @@ class LoadEvent:
     ``program``         its dense program was chosen from several
     ``load_failed``     it, or a file of labels, could not be loaded
     ``serving``         it answers requests that name no version from now on
-    ``replaced``        a load with ``replace`` is done, which first unloaded the served versions
     ``unloaded``        it is no longer served
     ``differs_on_disk`` it is served, but the repository holds another package or none
     =================== ==========================================================================
@@ -47,11 +46,9 @@ class LoadEvent:
     version: int
     """0 if the event is not about one version, such as labels that cannot be read."""
     seconds: float
-    """Duration of the event. For ``replaced``, the time in which no version of the model
-    answered."""
+    """Duration. For ``replaced``, the time in which no version of the model answered."""
     message: str
-    """Why it failed. For ``program``, the chosen dense program and why. For ``differs_on_disk``,
-    the difference."""
+    """Reason of a failure or a choice of program. ``differs_on_disk``: the difference."""
 
 
 class SlowRequest(TypedDict):
@@ -77,7 +74,6 @@ class Recorded(TypedDict):
     """The progress of a recording."""
 
     recorded: int
-    """Number of requests in the file."""
 
     dropped: int
     """Number of sampled requests that are missing, for lack of memory or because of `problem`."""

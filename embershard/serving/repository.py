@@ -32,11 +32,7 @@ class ServedPackage:
 
 
 def check_models(repository: Path, models: Sequence[str]) -> list[str]:
-    """Check a repository before anything is loaded from it.
-
-    Returns the sorted names of the models to serve, without duplicates. If ``models`` is empty,
-    these are all models of the repository.
-    """
+    """Return the sorted names of the models to serve: ``models``, or all if that is empty."""
     known = models_in(repository)
     if not known:
         raise NotFoundError(f"{repository}: {_no_models(repository)}")
@@ -47,7 +43,7 @@ def check_models(repository: Path, models: Sequence[str]) -> list[str]:
 
 
 def _no_models(folder: Path) -> str:
-    """Describe the problem of a folder without models. Often it is a level too low."""
+    """Describe a folder without models. Often it is a level too low."""
     whole = folder.resolve()
     for levels, kind in ((2, "a package"), (1, "the folder of one model")):
         if next(folder.glob("/".join(["*"] * (2 - levels) + ["manifest.json"])), None):
@@ -59,11 +55,7 @@ def _no_models(folder: Path) -> str:
 
 
 def models_in(repository: Path) -> list[str]:
-    """Sorted names of the models that have a version.
-
-    Raises:
-        NotFoundError: the folder does not exist or cannot be read.
-    """
+    """Sorted names of models with a version. Raises NotFoundError if the folder is unreadable."""
     if not repository.is_dir():
         raise NotFoundError(f"{repository}: expected a folder of models, found none")
     # Imported here: it imports numpy, which would start a thread before signals are blocked.
@@ -80,7 +72,7 @@ def models_in(repository: Path) -> list[str]:
 
 
 def _has_version(model: Path) -> bool:
-    """True if the folder has a version. Also true if it cannot be read; the loader reports that."""
+    """Also true if the folder cannot be read; the loader reports that."""
     from embershard.package.names import version_of
 
     try:

@@ -15,7 +15,7 @@ Report = Callable[[str], None]
 def check_security(options: ServerOptions, *, report: Report) -> None:
     """Refuse options that the extension would refuse only after the tables are loaded.
 
-    ``report`` is called from any thread, with a sentence, if a file changed and cannot be used.
+    ``report`` receives a sentence, on any thread, if a file changed and cannot be used.
     """
     has_token, has_tls = options.token_file is not None, options.tls_certificate is not None
     plain = has_token and not has_tls and not options.token_without_tls

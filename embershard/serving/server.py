@@ -95,7 +95,7 @@ class Server:
 
     @property
     def packages(self) -> list[ServedPackage]:
-        """The packages that are served now, ordered by model and version."""
+        """The served packages by model and version."""
         return [
             ServedPackage(
                 model=version["model"],
@@ -226,8 +226,8 @@ class Server:
 def _make_load_report(
     on_event: Callable[[LoadEvent], None] | None, failures: Counter[str]
 ) -> Callable[[str, str, int, float, str], None]:
-    """Make the function that the extension calls. It must not refer to the server: the extension
-    keeps the function, so that the server would never be freed."""
+    """Make the function that the extension keeps. If it referred to the server, that would never be
+    freed."""
 
     def report(what: str, model: str, version: int, seconds: float, message: str) -> None:
         if what == "load_failed":

@@ -69,10 +69,8 @@ class MlflowRun:
 def register_package(uri: str, package: Path, *, checkpoints: Path) -> str:
     """Log a package as an artifact of an MLflow run, and register it as a version of its model.
 
-    Args:
-        package: ``<repository>/<model>/<version>``.
-        checkpoints: folder of the checkpoints that the package came from. Their MLflow run gets
-            the artifact. A new run is created if they have none.
+    ``checkpoints`` is the folder of the package's checkpoints. Their MLflow run gets the artifact;
+    a new run is created if they have none.
 
     Returns:
         Version number in MLflow's registry.
@@ -99,8 +97,8 @@ def register_package(uri: str, package: Path, *, checkpoints: Path) -> str:
 
 
 def set_aliases(uri: str, model: str, labels: Mapping[str, int]) -> None:
-    """Set MLflow's aliases of a model's registered versions. ``labels``: version in our repository
-    by alias. 0 deletes the alias.
+    """Set MLflow's aliases of a model's registered versions. ``labels``: our version by alias. 0
+    deletes the alias.
 
     Raises:
         NotFoundError: a version is not registered.

@@ -7,10 +7,7 @@ from embershard.tracking.thread import Point
 
 
 class TensorBoardFolder:
-    """Writes scalars as event files.
-
-    TensorBoard hides points of earlier runs whose step is larger than ``first_step``.
-    """
+    """Writes scalars. TensorBoard hides points of earlier runs with a step above ``first_step``."""
 
     def __init__(self, folder: Path, first_step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter

@@ -29,9 +29,7 @@ class Tracker(Protocol):
 class TrackerThread:
     """Logs to a tracker. If the tracker fails, one warning says so and training continues.
 
-    Args:
-        name: name of the tracker, for the warning.
-        connect: makes the tracker. It is called on the thread.
+    ``connect`` makes the tracker on the thread. Its name is for the warning.
     """
 
     def __init__(self, name: str, connect: Callable[[], Tracker]) -> None:
@@ -49,8 +47,7 @@ class TrackerThread:
             self._points.put(Point(step, time.time(), scalars))
 
     def close(self, *, finished: bool, timeout_seconds: float = CLOSE_SECONDS) -> None:
-        """Wait at most ``timeout_seconds`` until all points are logged. ``finished``: True if
-        training reached its end, False if it may be resumed."""
+        """Wait until all points are logged. ``finished``: False if training may be resumed."""
         self._finished = finished
         self._points.put(None)
         self._thread.join(timeout_seconds)

@@ -116,7 +116,6 @@ def _predict(client: Client, request: ClientRequest) -> Prediction:
 def _select_examples(
     movielens: MovieLens, request: ClientRequest, examples: NDArray[np.int64]
 ) -> ClientRequest:
-    """Make a request with some of the examples."""
     sparse = {
         item.name: request.sparse[item.name].take(examples)
         if item.scope == "example"
@@ -151,7 +150,7 @@ def _request_text(movielens: MovieLens, request: ClientRequest) -> str:
 
 
 def _texts(movielens: MovieLens) -> dict[int, str]:
-    """The strings of users and items by their ids."""
+    """Strings of users and items by their ids."""
     log = movielens.log
     texts: set[str] = set()
     for user in log.user_table.values():

@@ -25,7 +25,6 @@ using at::Tensor;
 
 constexpr int64_t kChunk = 2048;  // Occurrences in one unit of a thread's work.
 
-// One row of the argument `tables`.
 struct Table {
   int64_t rows, dim, first_weight, first_state;
   int64_t first_lookup, end_lookup;  // Range of the lookups that read the table.
@@ -107,7 +106,7 @@ Optimizer OptimizerOf(std::string_view name) {
   return Optimizer::kRowwiseAdagrad;
 }
 
-// A part of a table's sorted occurrences. A row's occurrences are all in one chunk.
+// A part of a table's sorted occurrences, with all those of each of its rows.
 struct Chunk {
   size_t table;
   std::span<const Occurrence> sorted;

@@ -8,7 +8,6 @@
 
 namespace embershard::kernels {
 
-// One id of a bag.
 struct Occurrence {
   uint32_t row;    // Row in its table.
   uint32_t place;  // The bag's gradient begins at float 4 * place.
@@ -42,7 +41,6 @@ void UpdateRowsBaseline(const TableRows& table, const Step& step, const float* g
 void UpdateRowsAvx2(const TableRows& table, const Step& step, const float* gradients,
                     std::span<const Occurrence> sorted);
 
-// The fastest version that this processor can run.
 UpdateRows FastestUpdateRows();
 
 }  // namespace embershard::kernels

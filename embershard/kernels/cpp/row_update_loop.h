@@ -50,7 +50,6 @@ void Scaled(float* __restrict sums, const float* __restrict values, float weight
   }
 }
 
-// Applies one step to one row in floats.
 template <Optimizer kOptimizer>
 void ApplyStep(float* __restrict weights, float* __restrict state, const float* __restrict gradient,
                int64_t dim, const Step& step) {

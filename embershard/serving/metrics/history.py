@@ -17,7 +17,7 @@ SAMPLES_MAX: Final = 600
 Sample: TypeAlias = dict[str, float | None]
 """Values of one second by name. None if nothing was observed."""
 
-# The groups of reasons follow what a caller can do: nothing, since it is answered; try later; wait
+# Reasons are grouped by what a caller can do: nothing, since it is answered; try later; wait
 # longer; or send another request. Any other reason is a failure of the server.
 OUTCOMES = {
     "": "answered",
@@ -45,8 +45,7 @@ REQUESTS = ("embershard_requests", "embershard_unserved_requests")
 
 
 def resident_bytes() -> float | None:
-    """Resident memory of this process, including mapped tables. None if it cannot be read, because
-    connections use all files that the process may open."""
+    """Includes mapped tables. None if no file descriptor is left to read it."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError as error:
@@ -77,11 +76,10 @@ class History:
 
     @property
     def taken(self) -> int:
-        """Number of samples so far, including those no longer kept."""
         return self._taken
 
     def take(self) -> None:
-        """Add a sample of the changes since the last call. The first call adds none."""
+        """Add the changes since the last call. The first call adds no sample."""
         now, cpu, metrics = self._monotonic(), self._cpu(), self._metrics()
         if self._last is not None:
             then, cpu_then, before = self._last
@@ -112,10 +110,8 @@ def between(before: Metrics, after: Metrics, seconds: float) -> Sample:
     ``p50:<model>``, ``p90:``, ``p99:``   quantiles of a model's latency
     ===================================== ========================================================
 
-    A batch counts in the second in which it ends, so the shares of slots are limited to 1.
-
-    Args:
-        before, after: metrics from `Totals`, in which no count decreases.
+    A batch counts in the second in which it ends, so the shares of slots are limited to 1. Both
+    metrics are from `Totals`, in which no count decreases.
     """
 
     def increase(name: str, **labels: object) -> float:
@@ -160,7 +156,7 @@ def between(before: Metrics, after: Metrics, seconds: float) -> Sample:
 COUNTED: Final = {"counter", "untyped", "histogram"}
 LOADED: Final = "embershard_start_time_seconds"
 Loaded: TypeAlias = dict[tuple[str | None, str | None], object]
-"""Start time by model and version. It tells apart two loads of the same version."""
+"""Start time by model and version, which tells apart two loads of the same version."""
 
 
 class Totals:
@@ -173,8 +169,7 @@ class Totals:
         self._ended: dict[tuple[object, ...], Metric] = {}
 
     def add(self, metrics: Metrics) -> Metrics:
-        """Return the metrics and those of ended versions. ``metrics`` must not be older than those
-        of the last call."""
+        """Add those of ended versions. ``metrics`` must not be older than at the last call."""
         with self._lock:
             before, now = _loaded(self._last), _loaded(metrics)
             ended = {key for key, start in before.items() if now.get(key) != start}

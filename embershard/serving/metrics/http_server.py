@@ -1,5 +1,4 @@
-"""A uvicorn server on a separate thread, for pages that are cheap to make. All its resources and
-waits are bounded."""
+"""A uvicorn server on its own thread, for cheap pages. All resources and waits are bounded."""
 
 from __future__ import annotations
 
@@ -27,8 +26,7 @@ HEAD_BYTES_MAX: Final = 16384
 TICK_SECONDS: Final = 1.0
 
 LOG_INTERVAL_SECONDS: Final = 60.0
-"""Shortest time between two log lines about connections that cannot be accepted, and between two
-about failing ticks."""
+"""Shortest time between log lines of refused connections, and between those of failing ticks."""
 
 POLICY: Final = (
     "default-src 'none'; connect-src 'self'; img-src 'self'; script-src 'self'; style-src 'self'; "
@@ -46,8 +44,6 @@ HEADERS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """The answer to a request."""
-
     content_type: str = "text/plain; charset=utf-8"
     body: bytes
     status: int = 200
@@ -65,14 +61,9 @@ class HttpServer:
     """
 
     def __init__(self, *, host: str, port: int) -> None:
-        """Bind the port. Clients can connect after `start`.
+        """Bind the port; 0 means a free port. Clients can connect after `start`.
 
-        Args:
-            host: IPv4 or IPv6 address, or a name.
-            port: 0 means a free port.
-
-        Raises:
-            UnavailableError: the address cannot be bound.
+        Raises UnavailableError if the address cannot be bound.
         """
         self._host = host.removeprefix("[").removesuffix("]")
         self._requested_port = port
@@ -85,18 +76,12 @@ class HttpServer:
 
     @property
     def url(self) -> str:
-        """``http://host:port/``."""
         return f"http://{_bracketed(self._host)}:{self._port}/"
 
     def start(self, routes: Mapping[str, Handler], tick: Callable[[], None]) -> None:
-        """Start to answer.
+        """Answer with the routes' handlers by path, and call ``tick`` there about once a second.
 
-        Args:
-            routes: handlers by path.
-            tick: called about once a second on the thread that answers.
-
-        Raises:
-            UnavailableError: another process listens on the port now.
+        Raises UnavailableError if another process listens on the port now.
         """
         assert self._server is None, "started twice"
         try:
@@ -188,7 +173,7 @@ class HttpServer:
 
 
 class _Connection(H11Protocol):
-    """uvicorn's connection with a deadline, since uvicorn has none for slow clients."""
+    """A connection with a deadline, since uvicorn has none for slow clients."""
 
     def __init__(self, connections: dict[_Connection, None], **keywords: Any) -> None:
         super().__init__(**keywords)
@@ -223,8 +208,7 @@ class _OncePerMinute:
 
 
 class _Reporter:
-    """Handles exceptions of the event loop. If file descriptors run out, asyncio reports 128 failed
-    accepts a second, of which only some are logged."""
+    """If file descriptors run out, asyncio reports 128 failed accepts a second; this logs some."""
 
     def __init__(self) -> None:
         self._accepting = _OncePerMinute()
@@ -238,8 +222,6 @@ class _Reporter:
 
 
 def _application(routes: Mapping[str, Handler]) -> Any:
-    """The ASGI application that answers with the routes' handlers."""
-
     async def application(scope: Any, receive: Any, send: Any) -> None:
         response = _response(routes, scope)
         headers = {

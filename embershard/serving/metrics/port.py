@@ -50,8 +50,7 @@ REQUEST_LABELS: Final = ("code", "reason", "priority")
 
 
 def page_routes(status: Callable[[int], dict[str, Any]]) -> dict[str, Handler]:
-    """Handlers by path for the page and its files. ``status`` returns `status_json` for a number of
-    samples that the page has already."""
+    """Handlers by path. ``status`` returns `status_json` for a number of samples."""
     folder = files("embershard.serving.metrics") / "page"
 
     def file(name: str, content_type: str) -> Handler:
@@ -78,7 +77,7 @@ def status_json(
 ) -> dict[str, Any]:
     """The page's data: totals since the start, and the samples that it does not have yet.
 
-    ``after`` is the number of samples that the page has, which is ``taken`` of the last answer.
+    ``after`` is the number of samples that the page has.
     """
     models = sorted({package.model for package in packages})
     default = next((package.version for package in packages if package.is_default), 0)
@@ -104,7 +103,7 @@ def status_json(
 
 
 def _requests(metrics: Metrics) -> list[dict[str, object]]:
-    """Number of ended requests for each combination of labels."""
+    """Ended requests for each combination of labels."""
     counts: dict[tuple[str, ...], float] = {}
     for name in REQUESTS:
         for metric in metrics.find(name):
@@ -128,7 +127,6 @@ def _devices(metrics: Metrics) -> list[dict[str, object]]:
 
 
 def _version(metrics: Metrics, package: ServedPackage) -> dict[str, Any]:
-    """The row of a version in the table of versions."""
     labels = {"model": package.model, "version": package.version}
     differences = metrics.histogram("embershard_shadow_difference", **labels)
     sampled = ("embershard_shadow_requests", "embershard_shadow_dropped")
@@ -158,25 +156,14 @@ def _rounded(value: float | None) -> float | None:
 class MetricsPort(HttpServer):
     """Serves ``/metrics`` for Prometheus, ``/healthz`` for load balancers, and a page for people.
 
-    ::
-
-        with MetricsPort(port=9400) as metrics, Server("repository") as server:
-            metrics.show(server)
-
     Every client that connects can read everything and change nothing. Memory and waits are bounded,
     so that clients cannot harm the server.
     """
 
     def __init__(self, *, host: str = "127.0.0.1", port: int = 0) -> None:
-        """Bind the port. Clients can connect after `show`.
+        """Bind the port; 0 means a free port. Clients can connect after `show`.
 
-        Args:
-            host: address to listen on. ``0.0.0.0`` lets other machines connect.
-            port: 0 means a free port.
-
-        Raises:
-            ConfigError: the port is not in 0..65535.
-            UnavailableError: the address cannot be bound.
+        Raises ConfigError for a port outside 0..65535, UnavailableError if it cannot be bound.
         """
         if not 0 <= port <= 65535:
             raise ConfigError(f"metrics_port: expected 0..65535, got {port}")
@@ -185,12 +172,8 @@ class MetricsPort(HttpServer):
     def show(self, server: Server, *, lines_dropped: Callable[[], int] = lambda: 0) -> None:
         """Start to answer, on a separate thread, until `close`.
 
-        Args:
-            server: the server whose metrics are shown.
-            lines_dropped: returns the number of lines that the log has dropped.
-
-        Raises:
-            UnavailableError: another process listens on the port now.
+        ``lines_dropped`` returns the number of lines that the log has dropped. Raises
+        UnavailableError if another process listens on the port now.
         """
         totals = Totals()
 
@@ -242,7 +225,6 @@ class Collector:
 
 
 def _family(metrics: list[Metric]) -> Family:
-    """The family of metrics that share a name."""
     name, about, kind = metrics[0][:3]
     family = Family(name, about, kind)
     for metric in metrics:

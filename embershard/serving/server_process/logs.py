@@ -33,15 +33,10 @@ class DescriptorStream:
     delays neither other threads nor the end of the process."""
 
     def __init__(self, descriptor: int) -> None:
-        """The caller owns ``descriptor``."""
         self._descriptor = descriptor
 
     def write(self, data: bytes, /) -> None:
-        """Write all of ``data``, and wait for the reader as long as it takes.
-
-        Raises:
-            OSError: the disk is full, or the reader has closed its end.
-        """
+        """Wait for the reader. Raises OSError if it is gone or the disk is full."""
         while data:
             try:
                 data = data[os.write(self._descriptor, data) :]
@@ -76,8 +71,7 @@ class EventLog:
         """
         Args:
             stream: receives one line per call.
-            as_json: write a JSON object per line. False writes ``name=value``, with quotes if
-                needed.
+            as_json: False writes ``name=value``, with quotes if needed.
             wall: the clock, in seconds since 1970.
         """
         self._stream, self._as_json, self._wall = stream, as_json, wall
@@ -91,16 +85,15 @@ class EventLog:
 
     @property
     def lines_dropped(self) -> int:
-        """Number of lines dropped since the start, for lack of room or because a write failed."""
+        """Lines dropped for lack of room or because a write failed."""
         return self._dropped
 
     def write(
         self, event: str, fields: Mapping[str, object], *, unix_seconds: float | None = None
     ) -> None:
-        """Queue one line. Fields are texts, numbers and booleans.
+        """Queue one line of texts, numbers and booleans. Without JSON, empty texts are left out.
 
-        Without JSON, empty texts are left out. ``unix_seconds`` is the time of the event; None
-        means now.
+        ``unix_seconds`` is the time of the event; None means now.
         """
         when = self._wall() if unix_seconds is None else unix_seconds
         cut = {name: _cut(value) for name, value in fields.items()}
@@ -113,8 +106,7 @@ class EventLog:
             self._lost = 0
 
     def close(self, timeout_seconds: float = CLOSE_SECONDS) -> None:
-        """Take no more lines, and wait until the queued lines are written. Lines that are not
-        written within ``timeout_seconds`` are lost. Safe to repeat."""
+        """Take no more lines and write the queued ones. Later ones are lost. Safe to repeat."""
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -165,8 +157,8 @@ class LogRecords(logging.Handler):
 
 
 def redirect_library_logs(log: EventLog) -> None:
-    """Send Python's logging, warnings and exceptions that end a thread to the log. By default they
-    go to standard error, and a thread would wait for its reader."""
+    """Send Python's logging, warnings and exceptions of threads to the log. On standard error a
+    thread would wait for the reader."""
     logging.getLogger().addHandler(LogRecords(log))
     logging.captureWarnings(True)
 

@@ -57,9 +57,9 @@ SPINS = "1000"
 def spin_briefly(environment: MutableMapping[str, str]) -> None:
     """Limit the time for which threads of the dense program spin for each other to about 50 us.
 
-    Every layer ends with such a wait. By default libgomp spins for 10 ms or more. If another
-    process occupies the core of the awaited thread, a request then costs many times its own work.
-    libgomp reads the variable when torch loads it. Settings of the user take precedence.
+    Every layer ends with such a wait. libgomp's default is 10 ms or more: if another process
+    occupies the core of the awaited thread, a request costs many times its own work. Settings of
+    the user take precedence.
     """
     if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & environment.keys():
         environment["GOMP_SPINCOUNT"] = SPINS
@@ -67,14 +67,12 @@ def spin_briefly(environment: MutableMapping[str, str]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessOptions:
-    """Options of `embershard serve` that are not options of a `Server`."""
+    """Options that are not those of a `Server`."""
 
     repository: Path
-    """The folder of models."""
     models: tuple[str, ...] = ()
-    """Names of the models to serve. Empty means all models of the repository."""
+    """Empty means all models of the repository."""
     version: str = ""
-    """The default version of a model, see `Server`."""
 
     metrics_port: int | None = option(
         None,
@@ -100,13 +98,10 @@ class ProcessOptions:
 
 
 def run_server(process: ProcessOptions, options: ServerOptions) -> None:
-    """Serve until a stop signal arrives, then drain and end.
+    """Serve until a stop signal arrives, then drain and end. Errors: see `Server`, `MetricsPort`.
 
     The process ends immediately if the signal arrives before anything is served. It ends after the
     drain timeout if a batch or a load does not end.
-
-    Raises:
-        EmbershardError: see `Server` and `MetricsPort`.
     """
     open_closed_streams()
     # Our own errors replace gRPC's log, which the variable can turn on.
@@ -163,8 +158,6 @@ def _run(
 
 
 def _exit_on_signal(log: EventLog, state: str) -> SignalExit:
-    """End the process immediately on the next stop signal."""
-
     def report(number: signal.Signals) -> None:
         log.write("ended", {"signal": number.name, "while": state})
         log.close(LAST_LINE_SECONDS)
@@ -173,7 +166,7 @@ def _exit_on_signal(log: EventLog, state: str) -> SignalExit:
 
 
 def _end_unfinished(log: EventLog, options: ServerOptions) -> NoReturn:
-    """End the process immediately. A normal exit would wait for threads that do not end."""
+    """A normal exit would wait for threads that do not end."""
     message = "a batch or a load has not ended"
     fields = {"while": "draining", "message": message}
     log.write("ended", {**fields, "drain_timeout_seconds": options.drain_timeout_seconds})
@@ -183,7 +176,7 @@ def _end_unfinished(log: EventLog, options: ServerOptions) -> NoReturn:
 
 
 def _end_without_device(log: EventLog) -> NoReturn:
-    """End the process immediately. The driver's cleanup may wait for the lost GPU forever."""
+    """The driver's cleanup may wait for the lost GPU forever."""
     log.write("ended", {"while": "serving", "message": "a GPU is lost"})
     log.close(LAST_LINE_SECONDS)
     os._exit(DEVICE_LOST_CODE)
@@ -192,8 +185,8 @@ def _end_without_device(log: EventLog) -> NoReturn:
 def _wait_for_signal(
     server: Server, log: EventLog, options: ServerOptions, refresher: Refresher
 ) -> None:
-    """Wait for a stop signal or a lost GPU. Refresh the repository on SIGHUP, and log when the
-    recording is complete."""
+    """Wait for a stop signal or a lost GPU. SIGHUP refreshes the repository. Logs a complete
+    recording."""
     recording = options.record is not None
     while True:
         if recording and server.recording()["recorded"] >= options.record_requests:
@@ -272,7 +265,6 @@ def _start(process: ProcessOptions, options: ServerOptions, log: EventLog) -> Se
 
 
 def _event_fields(event: LoadEvent) -> dict[str, object]:
-    """The fields of the event that are not empty."""
     fields = {
         "model": event.model,
         "version": event.version,
@@ -285,7 +277,7 @@ def _event_fields(event: LoadEvent) -> dict[str, object]:
 def _listening(
     server: Server, metrics: MetricsPort | None, log: EventLog, options: ServerOptions
 ) -> None:
-    """Log and print the address. Requests can be sent to it from now on."""
+    """From now on requests can be sent to the address."""
     defaults = [package for package in server.packages if package.is_default]
     fields = {
         "model": ", ".join(package.model for package in defaults),

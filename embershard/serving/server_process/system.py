@@ -19,8 +19,7 @@ LOG = logging.getLogger(__name__)
 
 
 def core_count() -> int:
-    """Number of cores that this process may use, limited by the CPU time of its cgroups (versions 1
-    and 2). ``threads=0`` means this number."""
+    """Cores that this process may use, also by its cgroups (1 and 2). ``threads=0`` means this."""
     return int(load_extension().core_count())
 
 
@@ -66,8 +65,8 @@ ERROR: Final = 2
 
 
 def open_closed_streams() -> None:
-    """Open /dev/null for each standard stream that is closed. Otherwise the next socket would get
-    its number, and clients would receive what libraries write to it."""
+    """Open /dev/null for closed standard streams. Otherwise the next socket would get the
+    number, and clients would receive what libraries write to it."""
     for descriptor in (0, OUTPUT, ERROR):
         try:
             os.fstat(descriptor)
@@ -78,8 +77,8 @@ def open_closed_streams() -> None:
 
 
 def write_aside(text: str) -> None:
-    """Write to standard output on a separate thread, which waits for the reader. If the write
-    fails, as on a full disk, standard output becomes /dev/null."""
+    """Write to standard output on a thread, which waits for the reader. If that fails, as on a full
+    disk, standard output becomes /dev/null."""
 
     def write() -> None:
         try:
@@ -100,16 +99,14 @@ POLL_SECONDS: Final = 0.1
 class SignalExit:
     """Ends the process immediately on a signal, while it loads or after a second signal.
 
-    A separate thread waits for the signals, because the main thread is busy.
-
-    REQUIRES: the signals are blocked in every thread and have their default actions.
+    A separate thread waits, because the main thread is busy. REQUIRES: the signals are blocked in
+    every thread and have their default actions.
     """
 
     def __init__(
         self, signals: set[signal.Signals], report: Callable[[signal.Signals], None]
     ) -> None:
-        """``signals`` end the process. The waiting thread calls ``report`` before, which must be
-        fast."""
+        """The thread calls ``report`` before the process ends, which must be fast."""
         self._signals, self._report = signals, report
         self._over = threading.Event()
         threading.Thread(target=self._wait, name="early-signals", daemon=True).start()
@@ -136,8 +133,7 @@ class SignalExit:
 def raise_idle_threads() -> None:
     """Give threads with idle scheduling priority the normal priority, if the system allows it.
 
-    The process ends only after each of its threads has run once more. With idle priority that took
-    seconds on a busy machine.
+    The process ends only after each thread has run once more, which took seconds on a busy machine.
     """
     for thread in map(int, os.listdir("/proc/self/task")):
         with suppress(OSError):  # The thread has ended, or CAP_SYS_NICE is needed.

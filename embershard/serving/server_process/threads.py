@@ -18,9 +18,9 @@ WAIT_SECONDS: Final = 1.0
 
 
 class SlowRequestLog:
-    """A thread that writes one line per slow request until the server has stopped.
+    """Writes one line per slow request, at most 50 a second, until the server has stopped.
 
-    It writes at most 50 lines a second. The event ``slow_requests_left_out`` counts the rest.
+    The event ``slow_requests_left_out`` counts the rest.
     """
 
     def __init__(
@@ -71,10 +71,7 @@ CLOSE_SECONDS: Final = 1.0
 
 
 class Refresher:
-    """A thread that makes a server rescan its repository and labels.
-
-    All requests that arrive during a rescan lead to one more rescan.
-    """
+    """Rescans the repository and labels. Requests during a rescan lead to one more rescan."""
 
     def __init__(self, server: Server, log: EventLog) -> None:
         self._server, self._log = server, log
@@ -83,11 +80,10 @@ class Refresher:
         self._thread.start()
 
     def refresh(self) -> None:
-        """Request a rescan. Does not wait for it."""
         self._due.set()
 
     def close(self) -> None:
-        """Stop the thread. REQUIRES: the server is stopping, so that an open load ends."""
+        """REQUIRES: the server is stopping, so that an open load ends."""
         self._closing = True
         self._due.set()
         self._thread.join(CLOSE_SECONDS)

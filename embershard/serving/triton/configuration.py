@@ -1,9 +1,8 @@
 """Writes ``config.pbtxt``, Triton's configuration of a model in protobuf's text format.
 
-The tensors are those of the Open Inference Protocol (docs/protocols.md). The same code describes
-them as in our own server. Triton merges requests only if all tensors share a first dimension, the
-number of requests. So clients send every tensor with an additional first dimension of 1, which
-``config.pbtxt`` does not contain.
+The tensors are those of the Open Inference Protocol (docs/protocols.md). Triton merges requests
+only if all tensors share a first dimension, so clients send each tensor with an additional first
+dimension of 1, which ``config.pbtxt`` does not contain.
 """
 
 from __future__ import annotations
@@ -105,16 +104,7 @@ class TritonOptions:
 
 
 def model_config(package: Package, options: TritonOptions | None = None) -> str:
-    """Make the configuration of the package's model.
-
-    It is valid for every version with the same inputs and outputs.
-
-    Args:
-        package: one version of the model.
-        options: None means the defaults.
-
-    Returns:
-        The text of ``config.pbtxt``.
+    """Make the text of ``config.pbtxt``, which is valid for all versions with the same tensors.
 
     Raises:
         NotFoundError: the package has no plan with that name.
@@ -171,11 +161,8 @@ def _check_kind(plan: Plan, kind: str) -> None:
 
 
 def _instances(plan: Plan, options: TritonOptions) -> Iterator[str]:
-    """The instance group.
-
-    For CPUs there is none by default. The backend then requests one instance per core from Triton.
-    For GPUs, Triton makes ``count`` instances on each.
-    """
+    """The instance group. CPUs have none by default: the backend then requests one instance per
+    core. For GPUs, Triton makes ``count`` instances on each."""
     if options.kind == "gpu":
         from embershard.package.plan import DEVICE_SLOTS
 
@@ -207,7 +194,7 @@ def _batching(options: TritonOptions) -> Iterator[str]:
 
 
 def _backend_parameters(package: Package, plan: Plan, options: TritonOptions) -> dict[str, str]:
-    """The backend's parameters that differ from its defaults."""
+    """Parameters that differ from the backend's defaults."""
     numbers = {
         "max_batch_examples": options.max_batch_examples,
         "max_batch_ids": options.max_batch_ids,
@@ -226,7 +213,6 @@ def _backend_parameters(package: Package, plan: Plan, options: TritonOptions) ->
 
 
 def _needs_fbgemm(package: Package) -> bool:
-    """True if the dense program calls operators of FBGEMM."""
     with zipfile.ZipFile(package.path / package.manifest.torchscript.file) as archive:
         code = [name for name in archive.namelist() if name.endswith(".py")]
         return any(_FBGEMM_CALL in archive.read(name) for name in code)
@@ -245,7 +231,7 @@ def _tensor(spec: Mapping[str, Any]) -> str:
 
 
 def _input(spec: Mapping[str, Any]) -> str:
-    """An input. All are optional for Triton; the backend reports those that are missing."""
+    """All inputs are optional for Triton; the backend reports those that are missing."""
     ragged = " allow_ragged_batch: true" if -1 in spec["shape"] else ""
     return f"{_tensor(spec)} optional: true{ragged}"
 
@@ -267,9 +253,7 @@ BACKEND: Final = "embershard"
 def backend_directory() -> Path:
     """The folder for ``tritonserver --backend-directory``, which contains ``embershard/``.
 
-    Raises:
-        InternalError: the extension is not installed.
-        NotFoundError: the extension was built without the backend.
+    Raises InternalError if the extension is not installed, NotFoundError if it has no backend.
     """
     folder = extension_folder() / "triton" / "backends"
     library = folder / BACKEND / f"libtriton_{BACKEND}.so"
@@ -288,7 +272,6 @@ def write_model_config(
 
     Args:
         package: the folder of one version, ``<repository>/<model>/<version>``.
-        options: None means the defaults.
         force: overwrite a different configuration.
 
     Returns:

@@ -1,12 +1,10 @@
-// A handler of SIGBUS that logs why before the process ends.
-
 #pragma once
 
 namespace embershard {
 
-// From now on SIGBUS, which a read of a mapped file raises where the file has become shorter
-// or its disk fails, writes one line to standard error before it ends the process as ever.
-// For processes that do nothing but serve: it replaces the handler that was there.
+// SIGBUS is raised by a read of a mapped file that has become shorter or whose disk fails. After
+// this call it writes one line to standard error before it ends the process. Replaces any other
+// handler, so only programs that serve call it.
 void ExplainBusErrors();
 
 }  // namespace embershard

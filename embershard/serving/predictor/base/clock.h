@@ -18,14 +18,14 @@ inline uint32_t MicrosecondsBetween(Clock::time_point from, Clock::time_point to
       std::clamp<int64_t>(elapsed, 0, std::numeric_limits<uint32_t>::max()));
 }
 
-// Of a processor, that the calling thread has had since it began.
+// CPU time of the calling thread.
 inline double ThreadCpuSeconds() {
   timespec used;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
   return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) * 1e-9;
 }
 
-// The time of day, as seconds since 1970 in UTC.
+// Seconds since 1970 in UTC.
 inline double UnixSeconds() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return std::chrono::duration<double>(now).count();

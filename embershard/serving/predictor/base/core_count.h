@@ -1,6 +1,3 @@
-// The processors that this process may use, what they can do, and how many threads a library
-// uses.
-
 #pragma once
 
 #include <filesystem>
@@ -20,8 +17,7 @@ struct CoreSources {
 // of the period of 0.1 s. 0 if there is no limit.
 int QuotaCores(const CoreSources& sources = {});
 
-// Number of threads that can each have a core: the cores that the process may use (taskset,
-// cpuset), limited by QuotaCores(). At least 1.
+// Cores that the process may use (taskset, cpuset), limited by QuotaCores(). At least 1.
 int CoreCount(const CoreSources& sources = {});
 
 // The processor's flags with Linux's names, such as "avx2" or "asimd". Empty if `file` lists none.
@@ -33,9 +29,7 @@ std::set<std::string> UsableFlags(std::set<std::string> flags = ProcessorFlags()
 
 // Sets a library's thread count for the calling thread only. Libraries such as torch keep a count
 // per thread and one for new threads, and setting the first also sets the second; this restores the
-// second. Thread-safe, and cheap if nothing changes.
-//
-// `get` and `set` are the library's functions; nothing else may call `set` at the same time.
+// second. Thread-safe if nothing else calls `set` meanwhile, and cheap if nothing changes.
 void UseThreads(int threads, int (*get)(), void (*set)(int));
 
 }  // namespace embershard

@@ -6,7 +6,6 @@
 
 namespace embershard {
 
-// Owns a file descriptor.
 class File {
  public:
   File() = default;
@@ -21,14 +20,13 @@ class File {
   bool is_open() const { return descriptor_ >= 0; }
   int descriptor() const { return descriptor_; }
 
-  // Returns the descriptor, which the caller must close.
+  // The caller must close the descriptor.
   int Release() { return std::exchange(descriptor_, -1); }
 
   // Current size; 0 if the system does not report it.
   uint64_t size_bytes() const;
 
-  // Reads `size` bytes from `offset`. Returns the number of bytes read, which is smaller only at
-  // the end of the file or after an error.
+  // Returns the number of bytes read: less than `size` only at the end of the file or on an error.
   size_t ReadAt(uint64_t offset, void* out, size_t size) const;
 
  private:

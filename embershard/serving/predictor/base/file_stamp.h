@@ -10,8 +10,7 @@
 
 namespace embershard {
 
-// Identifies the state of a file (after following links) by its inode, size and times. All zero if
-// there is no file.
+// Inode, size and times of a file, after following links. All zero if there is no file.
 struct FileStamp {
   static FileStamp Of(const std::string& path);
   bool operator==(const FileStamp&) const = default;
@@ -23,8 +22,7 @@ struct FileStamp {
   int64_t changed_ns = 0;
 };
 
-// Reads a file of at most `most` bytes. kInvalidArgument, with its path, if it is missing,
-// unreadable or larger.
+// kInvalidArgument, with the path, if the file is missing, unreadable or above `most` bytes.
 Result<std::string> ReadSmallFile(const std::string& path, size_t most);
 
 }  // namespace embershard

@@ -1,5 +1,3 @@
-// Text form of fingerprints.
-
 #pragma once
 
 #include <charconv>

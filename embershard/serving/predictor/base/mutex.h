@@ -1,6 +1,5 @@
-// std::mutex and std::condition_variable with annotations for clang's -Wthread-safety, whose
-// warnings are errors in builds with clang: fields name the mutex that guards them, functions the
-// mutex that their caller must hold.
+// std::mutex and std::condition_variable with annotations for clang's -Wthread-safety: fields name
+// the mutex that guards them, functions the mutex that their caller must hold.
 
 #pragma once
 
@@ -45,7 +44,7 @@ class CAPABILITY("mutex") Mutex {
   std::mutex mutex_;
 };
 
-// Locks a mutex until it is destroyed, except between Unlock() and Lock().
+// Holds the mutex until destroyed, except between Unlock() and Lock().
 class SCOPED_CAPABILITY MutexLock {
  public:
   explicit MutexLock(Mutex& mutex) ACQUIRE(mutex) : mutex_(mutex) { mutex_.Lock(); }
@@ -89,7 +88,6 @@ class CondVar {
   void NotifyAll() { changed_.notify_all(); }
 
  private:
-  // Adapts the caller's locked mutex for std::condition_variable.
   struct Adopted {
     explicit Adopted(Mutex& mutex) : lock(mutex.mutex_, std::adopt_lock) {}
     Adopted(const Adopted&) = delete;

@@ -13,10 +13,9 @@
 
 namespace embershard {
 
-// Status of a stopped load.
 Status LoadingStopped();
 
-// Computes when the next bytes may be read at a given rate. No clock. Used by one thread.
+// Computes when the next bytes may be read. No clock. Used by one thread.
 class Pace {
  public:
   // 0: no limit.
@@ -45,7 +44,6 @@ class ReadControl {
   // Steps counted so far; grows as long as the load makes progress.
   uint64_t steps() const { return steps_; }
 
-  // Ends current and further waits.
   void Stop();
 
  private:

@@ -8,14 +8,13 @@ struct evp_md_ctx_st;  // OpenSSL's EVP_MD_CTX.
 
 namespace embershard {
 
-// Computes SHA-256 incrementally.
 class Sha256 {
  public:
   Sha256();
 
   void Update(const void* bytes, size_t size);
 
-  // The digest in 64 lower-case hex digits. REQUIRES: called once, after all updates.
+  // Lower-case hex digits. REQUIRES: called once, after all updates.
   std::string HexDigest();
 
  private:

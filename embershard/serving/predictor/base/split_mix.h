@@ -16,7 +16,6 @@ inline uint64_t SplitMix64(uint64_t seed, uint64_t place) {
   return bits ^ (bits >> 31);
 }
 
-// Converts 64 random bits to a number in [0, 1).
 inline double UnitInterval(uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
 
 }  // namespace embershard

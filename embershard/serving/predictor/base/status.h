@@ -58,7 +58,6 @@ class [[nodiscard]] Status {
   std::string message_;
 };
 
-// Makes an error whose message is StrCat() of the parts.
 template <class... Parts>
 Status InvalidArgument(const Parts&... message) {
   return {StatusCode::kInvalidArgument, StrCat(message...)};

@@ -10,7 +10,6 @@ namespace {
 // Sleeping and waking take about 50 us, more on virtual machines.
 constexpr std::chrono::microseconds kSpin(50);
 
-// Returns when `done` does or after kSpin.
 template <class Done>
 void Spin(const Done& done) {
   const Clock::time_point end = Clock::now() + kSpin;

@@ -1,5 +1,3 @@
-// A thread that runs the same task whenever another thread starts it.
-
 #pragma once
 
 #include <atomic>
@@ -11,8 +9,8 @@
 
 namespace embershard {
 
-// Used by one caller at a time. The thread sleeps between tasks. If tasks follow each other
-// closely, it spins instead for at most the time that sleeping and waking would take.
+// Used by one caller at a time. The thread sleeps between tasks, but first spins for as long as
+// that would take.
 class TaskThread {
  public:
   // `task` must not throw. Start() and Wait() synchronize its data, so it needs no lock.
@@ -21,10 +19,9 @@ class TaskThread {
   TaskThread& operator=(const TaskThread&) = delete;
   ~TaskThread();  // Lets a started task finish.
 
-  // Runs the task once. REQUIRES: every earlier Start() was followed by Wait().
+  // REQUIRES: every earlier Start() was followed by Wait().
   void Start();
 
-  // Returns when the started task is done.
   void Wait();
 
  private:

@@ -9,8 +9,7 @@ namespace {
 // Headers may hold 8 KiB by default, in which a byte of a message takes up to three bytes.
 constexpr size_t kMessageBytesMax = 2000;
 
-// The control character at the start of a text: its code point and number of bytes; 0 bytes if the
-// text starts with another character.
+// Code point and bytes of the control character at the start of a text; 0 bytes if there is none.
 struct Control {
   uint32_t code_point = 0;
   size_t bytes = 0;

@@ -1,5 +1,3 @@
-// Builds the text of messages, and sanitizes text from other sources.
-
 #pragma once
 
 #include <cstddef>
@@ -9,7 +7,7 @@
 
 namespace embershard {
 
-// Concatenates the parts; numbers are written by std::to_string().
+// Numbers are written by std::to_string().
 template <class... Parts>
 std::string StrCat(const Parts&... parts) {
   std::string text;

@@ -1,5 +1,3 @@
-// Views over little-endian arrays of any alignment.
-
 #pragma once
 
 #include <bit>

@@ -46,7 +46,6 @@ class BatchCosts {
  public:
   static constexpr std::chrono::seconds kMemory{1};
 
-  // Updates the estimates with a batch of this size that ran for `took`.
   void Learn(const BatchSize& size, std::chrono::nanoseconds took, Clock::time_point now);
 
   // Median nanoseconds per example of batches in the same bucket of examples. Zero if that bucket
@@ -75,7 +74,7 @@ class BatchCosts {
     float Since(Clock::time_point since) const { return seen >= since ? nanoseconds : 0; }
   };
 
-  // The estimate of this bucket or, if it has none, of the next smaller one that has.
+  // The estimate of this bucket or of the next smaller one that has an estimate.
   static float AtMost(std::span<const Estimate> estimates, size_t bucket, Clock::time_point since);
 
   std::array<std::array<std::array<Estimate, kIds>, kExamples>, kRequests> of_size_{};

@@ -26,7 +26,7 @@ enum class Admission {
   kWithdrawn,           // The version is withdrawn, because a batch of it did not end.
 };
 
-// Requests that leave the queue together. None of them has been answered.
+// None of the requests has been answered.
 struct Due {
   SlotLease lease;                  // The slot to run in, filled by BatchingQueue.
   Batch batch;                      // Requests to run.
@@ -35,7 +35,6 @@ struct Due {
   std::unique_ptr<Request> failed;  // Memory ran out for this one; usually null.
 };
 
-// Sums over requests.
 struct QueueSize {
   BatchSize work;  // Counts each chunk of a split request as a request.
   uint64_t bytes = 0;
@@ -68,8 +67,7 @@ class BatchFormer {
   [[nodiscard]] Admission Add(std::unique_ptr<Request>& request, const Forecast& forecast,
                               Clock::time_point now, double share = 1);
 
-  // kAccepted if the queue has room for the request, otherwise the reason for which Add() would
-  // refuse it. Deadlines are not checked.
+  // The reason for which Add() would refuse the request, or kAccepted. Deadlines are not checked.
   Admission RoomFor(const Request& request) const;
 
   // Forms the next batch and removes its requests. Never throws.
@@ -91,7 +89,6 @@ class BatchFormer {
 
   // False if the queue is empty, or if all queued requests are split and their chunks have left.
   bool can_take() const;
-  // True if an interactive split request has a chunk to run.
   bool has_chunk() const { return large_.next() != nullptr; }
   // True if the queued requests fill a batch, so that waiting longer cannot improve it.
   bool fills_batch() const {
@@ -103,13 +100,13 @@ class BatchFormer {
   std::chrono::nanoseconds RetryAfter(const Request& refused, const Forecast& forecast,
                                       Clock::time_point now, double share = 1) const;
 
-  // Removes a request whose deadline has passed; with `now` = max(), any request. Null: none left.
+  // Removes a request whose deadline has passed; with `now` = max(), any request.
   std::unique_ptr<Request> TakeExpired(Clock::time_point now);
 
   // Removes a queued request out of order.
   std::unique_ptr<Request> Take(const Request& request);
 
-  // The earliest deadline in the queue; max() if it is empty.
+  // max() if the queue is empty.
   Clock::time_point next_deadline() const;
 
   bool empty() const { return interactive_.empty() && large_.empty() && background_.empty(); }
@@ -127,10 +124,9 @@ class BatchFormer {
   bool IsTurnOfBackground() const;
   bool IsTurnOfLarge() const;
   void CountPassedOver(const Batch& batch);
-  // Moves the next request or chunk into `due`. Returns false if the queue has none, or if the
-  // batch has requests and this one does not fit `room`, the rest of its budget.
+  // Moves the next request or chunk into `due`. Returns false if the queue has none, or if `due` is
+  // not empty and this one does not fit `room`, the rest of its budget.
   bool TakeNext(RequestQueue* queue, Clock::time_point now, BatchSize* room, Due* due);
-  // Add a request's queued part to the totals, or subtract it.
   void Count(const Request& request);
   void Uncount(const Request& request);
 

@@ -21,7 +21,6 @@ struct Sizes {
   Size* queued;
 };
 
-// Replaces zeros.
 template <class Size>
 Status Complete(const Sizes<Size>& sizes, Size package, Size default_batch) {
   const Size most = *sizes.queued > 0 ? *sizes.queued : std::numeric_limits<Size>::max();

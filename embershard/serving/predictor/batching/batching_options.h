@@ -1,5 +1,3 @@
-// Limits of batches and of the queue before them.
-
 #pragma once
 
 #include <chrono>

@@ -28,7 +28,6 @@
 
 namespace embershard {
 
-// The owner of a queue.
 struct QueueOwner {
   std::string model;  // Versions of one model share its time.
   double weight = 1;  // Weight of the model among all models.
@@ -48,8 +47,8 @@ class BatchingQueue final : private PooledQueue {
   // Returns the current time. Called on any thread; must not go backwards.
   using Now = std::function<Clock::time_point()>;
 
-  // `pool` runs the batches; other queues may share it.
-  // REQUIRES: options from CompleteOptions(), with as many slots as the pool.
+  // Other queues may share `pool`. REQUIRES: options from CompleteOptions(), with as many slots as
+  // the pool.
   BatchingQueue(const BatchingOptions& options, RunBatch run_batch, CompleteEarly complete_early,
                 Now now, std::shared_ptr<WorkerPool> pool, QueueOwner owner = {});
   // Creates a pool of its own.
@@ -64,20 +63,18 @@ class BatchingQueue final : private PooledQueue {
   // kAccepted, as BatchFormer::Add() does.
   [[nodiscard]] Admission Submit(std::unique_ptr<Request>& request);
 
-  // BatchFormer::RoomFor() at this moment. Called before a request is split, which is expensive.
+  // Called before a request is split, which is expensive.
   Admission RoomFor(const Request& request) const;
 
   // The number of chunks worth splitting the request into: one for each idle slot if nothing is
-  // queued and the request is known to take long. While another model is active, at least enough
-  // that a chunk takes FairShare::kChunk (see Forecast::PartsWithin()).
+  // queued and the request is known to take long. At least enough that a chunk takes
+  // FairShare::kChunk while another model is active.
   size_t ChunksFor(const Request& request) const;
 
-  // BatchFormer::RetryAfter() at this moment.
   std::chrono::nanoseconds RetryAfter(const Request& refused) const;
 
-  // Answers the handle's request, unless that has happened. A queued request is freed; for a
-  // running one the model continues. `why` is that of EarlyCompletion. The queue must outlive this
-  // call; Stop() does not wait for it.
+  // Answers the handle's request, unless that has happened. A queued request is freed; the model
+  // continues a running one. The queue must outlive this call; Stop() does not wait for it.
   void Cancel(CancellationHandle* cancellation, StatusReason why);
 
   // Removes a split request in order to answer it. Null if it was answered already.
@@ -89,11 +86,10 @@ class BatchingQueue final : private PooledQueue {
   // For RunBatch: says that the model has finished the batch of this lease.
   void EndRun(const SlotLease& lease);
 
-  // Refuses new requests, runs the accepted ones, and returns after the last answer. May be called
-  // more than once, but not from `run_batch`.
+  // Refuses new requests and returns after all accepted ones are answered. May be called more than
+  // once, but not from `run_batch`.
   void Stop();
 
-  // Size of the queue at this moment, for metrics.
   QueueSize queued() const;
 
  private:
@@ -108,35 +104,25 @@ class BatchingQueue final : private PooledQueue {
   void Withdraw() override;
   void OnWithdrawn(bool pool_exhausted) override { owner_.on_withdrawn(pool_exhausted); }
 
-  // Makes the timer check this queue at `time` at the latest.
   void WakeTimerBy(Clock::time_point time) REQUIRES(mutex_);
-  // Wakes a worker if a batch can be formed; otherwise sets the timer to when one may be. A busy
-  // worker looks for another batch after its own.
+  // Wakes a worker if a batch can be formed; otherwise sets the timer to when one may be.
   void WakeForRest() REQUIRES(mutex_);
   // Forms a batch and runs it. The mutex is not held meanwhile. REQUIRES: CanRun().
   void RunOne() REQUIRES(mutex_);
   // REQUIRES: a slot is free, another runs, and something can be taken.
   DispatchQuestion Question() const REQUIRES(mutex_);
-  // When CanRun() may become true for requests that are queued although a slot is free; max() if
-  // there are none.
+  // When CanRun() may become true although a slot is free and no request arrives; else max().
   Clock::time_point NextDispatchCheck() const REQUIRES(mutex_);
-  // Slots in which no batch of any queue runs.
   size_t FreeSlots() const REQUIRES(mutex_) { return pool_->free_slots(); }
   bool IsIdle() const REQUIRES(mutex_) { return runs_ == 0; }
-  // Most examples of a batch, so that it takes about FairShare::kChunk while another model is
-  // active. No limit otherwise.
+  // A batch takes about FairShare::kChunk while another model is active. No limit otherwise.
   size_t MostExamples() const REQUIRES(mutex_);
-  // Part of the slots that the model gets while others are active.
   double Share() const REQUIRES(mutex_) { return pool_->ShareOf(this); }
-  // True if the queue is stopping, empty, and runs no batch.
   bool IsDone() const REQUIRES(mutex_) { return stopping_ && former_.empty() && IsIdle(); }
-  // Wakes Stop().
   void NotifyIfDone() REQUIRES(mutex_) {
     if (IsDone()) done_.NotifyAll();
   }
-  // True if the submitting thread should run all queued requests itself.
   bool ShouldRunInline() const REQUIRES(mutex_);
-  // True if all queued requests together are known to take at most `time`.
   bool IsInline(std::chrono::nanoseconds time) const REQUIRES(mutex_);
   void AnswerUnlocked(EarlyCompletion early) REQUIRES(mutex_);
   // A request whose deadline has passed; any request if the version is withdrawn.

@@ -63,7 +63,6 @@ void BuildOffsets(const SparseInput& input, size_t feature, Requests requests, s
   offsets->resize(bags + 1, total);
 }
 
-// Destination of one request's lists of one input.
 struct SparseTarget {
   int64_t* rows = nullptr;
   float* weights = nullptr;  // Null where unweighted.
@@ -80,7 +79,7 @@ size_t CopyRun(const IdMap& id_map, const SparseView& view, IdRange run, SparseT
   return unknown;
 }
 
-// Does the same for all lists of a request, whose truncated lists have `kept` ids.
+// The same for all lists of a request, whose truncated lists have `kept` ids.
 size_t CopyLists(const SparseInput& input, const IdMap& id_map, const SparseView& view, size_t kept,
                  SparseTarget target) {
   if (kept == view.values.size()) return CopyRun(id_map, view, {0, kept}, &target);

@@ -12,7 +12,7 @@ std::chrono::microseconds ForNextSlot(std::chrono::microseconds time,
   return half_run ? kLastHalfTimes * time : time;
 }
 
-// Latest start that meets the earliest deadline if the work takes a quarter longer than predicted.
+// Assumes that the work takes a quarter longer than predicted.
 Clock::time_point LatestBegin(const DispatchQuestion& question) {
   return question.deadline - question.work * 5 / 4;
 }

@@ -1,9 +1,6 @@
 // Decides when another batch is dispatched while batches run in other slots. No clock, no lock, no
-// thread.
-//
-// Requests that wait for a running batch to end are merged with those that arrive meanwhile. For
-// small requests that is worth it: two small batches cost more than one large one, and the other
-// cores are busy reading and answering requests.
+// thread. Waiting for a running batch merges requests with later ones: two small batches cost more
+// than one large one, and the other cores are busy reading and answering requests.
 
 #pragma once
 
@@ -36,11 +33,10 @@ inline constexpr std::chrono::microseconds kDispatchWait{2000};
 // Factor of both times if at least half of the slots run.
 inline constexpr int kLastHalfTimes = 4;
 
-// True if a batch should be dispatched: for a chunk, a full batch, long requests, much work or work
-// of unknown length, and if requests would wait too long or miss a deadline otherwise.
+// True for a chunk, a full batch, long requests, much work or work of unknown length, and if
+// requests would wait too long or miss a deadline otherwise.
 bool ShouldDispatch(const DispatchQuestion& question);
 
-// Time at which to decide again, even if no further request arrives.
 Clock::time_point NextDispatchTime(const DispatchQuestion& question);
 
 }  // namespace embershard

@@ -21,8 +21,7 @@ namespace embershard {
 // Not thread-safe. Pointers to shares stay valid until their last Remove().
 class FairShare {
  public:
-  // A batch is cut to about this time while another model is active, since a worker cannot be
-  // preempted.
+  // A batch is cut to about this time while another model is active: workers are not preempted.
   static constexpr std::chrono::milliseconds kChunk{5};
   // A model counts as active for so long after a batch of it began.
   static constexpr std::chrono::milliseconds kActive{100};
@@ -46,8 +45,7 @@ class FairShare {
   void Begin(Model* model, std::chrono::nanoseconds expected, Clock::time_point now);
   void End(Model* model, std::chrono::nanoseconds expected, std::chrono::nanoseconds took);
 
-  // Part of the slots that the model gets by its weight among recently active models; 1 if it is
-  // the only one.
+  // Part of the slots that the model gets by its weight among recently active models.
   double ShareOf(const Model& model, Clock::time_point now) const;
 
  private:

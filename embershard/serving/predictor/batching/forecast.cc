@@ -12,8 +12,7 @@ namespace {
 // Most that an example may cost in a half batch, relative to its cost in the whole.
 constexpr float kMostPerExample = 9.0F / 8;
 
-// Number of equal requests that fit a batch with room for `room` units; `requests` of them have
-// `in_all` units together.
+// Equal requests that fit a batch of `room` units; `requests` of them have `in_all` units.
 uint64_t Fit(uint64_t requests, uint64_t in_all, uint64_t room) {
   if (in_all == 0) return requests;
   return std::clamp<uint64_t>(room * requests / in_all, 1, requests);

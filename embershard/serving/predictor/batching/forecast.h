@@ -23,7 +23,6 @@ class Forecast {
   // A batch starts in a slot, or has ended there. Each slot runs one batch at a time.
   void RunBegins(size_t slot, const BatchSize& size, Clock::time_point now);
   void RunEnds(size_t slot, Clock::time_point now);
-  // True if every slot runs a batch.
   bool is_full() const;
 
   // Predicted time of one batch, from batches of any age; zero if no such batch ever ran.
@@ -60,11 +59,9 @@ class Forecast {
     std::chrono::nanoseconds duration{0};
   };
 
-  // Number and time of the batches that `work` becomes.
   Batches BatchesOf(const BatchSize& work, Clock::time_point of_late) const;
   // Predicted end of a running batch, which may be in the past.
   Clock::time_point EndOfRun(const Running& running, Clock::time_point of_late) const;
-  // Fills free_.
   void FindFree(Clock::time_point now, Clock::time_point of_late) const;
 
   const BatchingOptions options_;

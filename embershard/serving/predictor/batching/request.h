@@ -1,5 +1,4 @@
-// A predict request inside the server, independent of the protocol. It holds views over the bytes
-// in which it arrived.
+// A predict request in any protocol, as views over the bytes in which it arrived.
 
 #pragma once
 
@@ -61,7 +60,7 @@ struct Response {
 struct Request;
 class SplitRequest;
 
-// Identifies a request for its caller, who may cancel it. Must live until the request is answered.
+// Lets the caller cancel its request. Must live until the request is answered.
 struct CancellationHandle {
   Request* request = nullptr;  // Guarded by the queue's lock. Null: nothing to cancel.
 };
@@ -72,8 +71,7 @@ enum class Priority {
 };
 
 struct Request {
-  // Schema::fingerprint of the engine that this request was made for. Other engines refuse it.
-  // Absent: not checked.
+  // Schema::fingerprint of the engine that this request was made for. Absent: not checked.
   std::optional<uint64_t> schema;
 
   uint32_t num_examples = 0;
@@ -89,13 +87,12 @@ struct Request {
   // True for the copy that a shadow gets. No client waits for it, so its queue time is not counted.
   bool is_copy = false;
 
-  // Returns true if nobody waits for the answer any more. Called on any thread. Empty: never.
+  // True if nobody waits for the answer any more. Called on any thread. Empty: never.
   std::function<bool()> abandoned;
 
   // Ids to look up; set by CheckRequest().
   uint64_t num_ids = 0;
 
-  // Memory of the message under the views.
   uint64_t held_bytes = 0;
 
   // Keeps the bytes under the views alive. If the deadline passes while the request runs, it is

@@ -31,8 +31,7 @@ class RequestQueue {
   // none. Takes time for each place before it: empty ones, and split requests without chunks left.
   const Request* next() const;
 
-  // Removes the next chunk of a split request, which itself stays. REQUIRES: `request` is queued
-  // here and has a chunk left.
+  // REQUIRES: `request` is queued here and has a chunk left.
   std::unique_ptr<Request> TakeChunk(const Request& request);
 
   // Size of the requests with a later deadline, each chunk counted as a request. Examines only the

@@ -11,7 +11,6 @@
 namespace embershard {
 namespace {
 
-// Checks that the request was made for this schema, so that its positions are valid.
 Status CheckIsFor(const Schema& schema, const Request& request) {
   if (request.schema.value_or(schema.fingerprint) != schema.fingerprint) {
     return {StatusCode::kFailedPrecondition,
@@ -44,7 +43,7 @@ std::string ExampleText(Scope scope, size_t example) {
   return scope == Scope::kRequest ? "" : " at example " + std::to_string(example);
 }
 
-// Place of an input's value: " at example 1, position 0".
+// Text such as " at example 1, position 0".
 std::string PlaceText(const SparseInput& input, const SparseView& view, size_t index) {
   size_t list = 0;
   for (; index >= static_cast<size_t>(view.lengths[list]); ++list) {
@@ -153,7 +152,6 @@ Result<uint64_t> CountKept(const SparseInput& input, Unaligned<int32_t> lengths)
   return kept;
 }
 
-// Checks the counts of one sparse input, and fills view->num_ids.
 Status CountSparse(const SparseInput& input, size_t num_examples, SparseView* view) {
   view->num_ids = 0;
   if (view->lengths.empty() && view->values.empty() && view->weights.empty()) return {};
@@ -171,7 +169,6 @@ Status CountSparse(const SparseInput& input, size_t num_examples, SparseView* vi
   return CountWeights(input, *view);
 }
 
-// Checks that every input has the right number of values, and fills num_ids.
 Status CheckCounts(const Schema& schema, const Limits& limits, Request* request) {
   RETURN_IF_ERROR(CheckNumExamples(schema, limits, *request));
   for (size_t i = 0; i < schema.dense.size(); ++i) {
@@ -187,7 +184,7 @@ Status CheckCounts(const Schema& schema, const Limits& limits, Request* request)
                          request->num_ids);
 }
 
-// A hint for callers who want no examples: the outputs that such a request may ask for.
+// Lists the outputs that a request without examples may ask for.
 std::string WithoutExamplesText(const Schema& schema) {
   std::string names;
   for (const OutputSpec& output : schema.outputs) {

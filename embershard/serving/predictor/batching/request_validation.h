@@ -31,13 +31,12 @@ Status CheckNumExamples(const Schema& schema, const Limits& limits, const Reques
 // Start of an error about one input: "feature 'item': ".
 std::string Feature(const std::string& name);
 
-// Error for an input that a request contains twice.
 Status GivenTwice(const std::string& name);
 
-// Marks the input at `position` as seen. Returns GivenTwice() if it was seen before.
+// Returns GivenTwice() if the input at `position` was seen before.
 Status Once(const std::string& name, size_t position, std::vector<bool>* seen);
 
-// Sum of an input's lengths. Fails for a negative length, and for a sum of 2^31 or more.
+// Fails for a negative length, and for a sum of 2^31 or more.
 Result<uint64_t> SumLengths(const SparseInput& input, Unaligned<int32_t> lengths);
 
 }  // namespace embershard

@@ -28,7 +28,6 @@ inline void Unlink(Request* request) {
   request->cancellation = nullptr;
 }
 
-// A request that is answered early, with all that its answer needs.
 struct EarlyCompletion {
   // For a running request, which stays with the model but loses its `answer`.
   EarlyCompletion(Request* running, StatusReason reason)
@@ -74,14 +73,13 @@ class RunningBatch {
     batch_ = {};
   }
 
-  // The first request whose deadline has passed and that was not answered; null if there is none.
-  // The caller must answer it.
+  // A request without an answer whose deadline has passed; the caller must answer it. Null: none.
   Request* FirstExpired(Clock::time_point now) {
     const bool has_expired = next_deadline() <= now && first_ < batch_.size();
     return has_expired ? batch_[first_].get() : nullptr;
   }
 
-  // Earliest deadline of the unanswered requests; max() if there are none.
+  // max() if there are no unanswered requests.
   Clock::time_point next_deadline() {
     while (first_ < batch_.size() && !batch_[first_]->answer) ++first_;
     return first_ < batch_.size() ? batch_[first_]->deadline : Clock::time_point::max();

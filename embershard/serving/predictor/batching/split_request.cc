@@ -11,7 +11,6 @@
 namespace embershard {
 namespace {
 
-// Number of ids that remain of a list after truncation.
 uint64_t KeptOf(const SparseInput& input, const SparseView& view, size_t list) {
   return Truncate(input, static_cast<size_t>(view.lengths[list])).count;
 }
@@ -46,7 +45,7 @@ SparseView CutFirst(const SparseInput& input, size_t examples, SparseView* rest)
   return first;
 }
 
-// Adds counts to sums; both are ordered by input.
+// Both are ordered by input.
 void AddCounts(const std::vector<UnknownIdCount>& counts, std::vector<UnknownIdCount>* sums) {
   for (const UnknownIdCount& count : counts) {
     const auto place =
@@ -59,7 +58,7 @@ void AddCounts(const std::vector<UnknownIdCount>& counts, std::vector<UnknownIdC
   }
 }
 
-// Memory of a chunk, without the bytes under its views.
+// The bytes under its views are not counted.
 uint64_t BytesOf(const Request& chunk) {
   return sizeof(Request) + chunk.dense.size() * sizeof(DenseView) +
          chunk.sparse.size() * sizeof(SparseView);

@@ -35,7 +35,7 @@ inline bool IsLarger(const Request& request, const ChunkBudget& budget) {
 // answered on any thread; the other methods require the queue's lock.
 class SplitRequest {
  public:
-  // Removes the whole from the queue in order to answer it; null if it was answered already.
+  // Removes the whole from the queue; null if it was answered already.
   using TakeWhole = std::function<std::unique_ptr<Request>(const SplitRequest&)>;
 
   // Splits `whole` and keeps its bytes alive. `schema` must outlive this object. Chunks have
@@ -52,25 +52,22 @@ class SplitRequest {
   // Size of the chunks that no batch has taken yet. `requests` counts chunks.
   const BatchSize& left() const { return left_; }
 
-  // Memory of the chunks, without the bytes of the whole.
+  // Excludes the bytes of the whole.
   uint64_t held_bytes() const { return held_bytes_; }
 
-  // Removes the next chunk. Never throws. REQUIRES: has_next(); `self` points to this object.
+  // Never throws. REQUIRES: has_next(); `self` points to this object.
   std::unique_ptr<Request> TakeNext(const std::shared_ptr<SplitRequest>& self);
 
   // Used by the queue: the whole while it is queued, otherwise null.
   Request* waiting = nullptr;
 
  private:
-  // Cuts the next chunk off `rest`, whose views start at its first example.
+  // The views of `rest` start at the chunk's first example.
   std::unique_ptr<Request> Cut(Request* rest);
-  // Examples of the next chunk, and their ids.
   BatchSize SizeOfNext(const Request& rest) const;
-  // Called when a chunk has run. Answers the whole after the last chunk, or after the first
-  // failure.
+  // Answers the whole after the last chunk, or after the first failure.
   void End(uint32_t first_example, Status status, Response response);
   void Join(uint32_t first_example, Response response) REQUIRES(mutex_);
-  // Allocates the outputs of the whole.
   void MakePlaces() REQUIRES(mutex_);
   void AddTiming(const Timing& timing) REQUIRES(mutex_);
 

@@ -1,5 +1,3 @@
-// Scheduler time slices, for threads that compute for long next to threads that do not.
-
 #pragma once
 
 #include <chrono>

@@ -8,20 +8,17 @@
 
 namespace embershard {
 
-// A range of a list's ids.
 struct IdRange {
   size_t first = 0;
   size_t count = 0;
 };
 
-// The ids that remain of a list of `length`. With Keep::kReject, validation has refused lists that
-// are too long.
+// With Keep::kReject, validation has refused lists that are too long.
 inline IdRange Truncate(const SparseInput& input, size_t length) {
   if (input.max_ids == 0 || length <= input.max_ids) return {0, length};
   return {input.keep == Keep::kLast ? length - input.max_ids : 0, input.max_ids};
 }
 
-// Number of lists that a request has for an input of this scope.
 inline size_t ListCount(Scope scope, size_t num_examples) {
   return scope == Scope::kRequest ? 1 : num_examples;
 }

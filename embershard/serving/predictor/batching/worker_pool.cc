@@ -15,7 +15,6 @@ namespace {
 // Longest wait on a condition variable.
 constexpr std::chrono::hours kLongestSleep{1};
 
-// Number and pool of the calling thread, if it is a worker.
 thread_local size_t this_worker = SIZE_MAX;
 thread_local const WorkerPool* this_pool = nullptr;
 

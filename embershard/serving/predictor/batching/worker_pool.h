@@ -41,9 +41,7 @@ class PooledQueue {
  public:
   virtual ~PooledQueue() = default;
 
-  // True if a batch should run now, given that a slot is free.
   virtual bool CanRun() const = 0;
-  // Earliest deadline of the queued requests; max() if there are none.
   virtual Clock::time_point next_deadline() const = 0;
   // Forms a batch and runs it with the mutex released. The queue may be destroyed as soon as this
   // returns.
@@ -77,9 +75,7 @@ class WorkerPool {
   Mutex& mutex() RETURN_CAPABILITY(mutex_) { return mutex_; }
   size_t slots() const { return slots_; }
 
-  // The methods below REQUIRE the mutex.
-  //
-  // Versions of one model share its part of the time.
+  // The methods below REQUIRE the mutex. Versions of one model share its part of the time.
   void Add(PooledQueue* queue, const std::string& model, double weight);
   // Waits until the timer has finished with the queue. Must not be called from OnWithdrawn().
   void Remove(PooledQueue* queue);
@@ -91,19 +87,17 @@ class WorkerPool {
 
   // Wakes an idle worker. Busy workers look for work after their batch anyway.
   void WakeWorker();
-  // Wakes an idle worker if a queue other than `own` can run. Called by a thread that starts a
-  // batch of `own` but may have been woken for another queue, and by inline callers after they
-  // returned their slot.
+  // Wakes an idle worker if a queue other than `own` can run. Called by threads that start a batch
+  // of `own` but may have been woken for another queue, and by inline callers that returned their
+  // slot.
   void WakeForOthers(const PooledQueue* own);
-  // Makes the timer check all queues after `time` at the latest.
   void WakeTimerIn(Clock::duration time);
 
-  // Part of the slots that the queue's model gets; see FairShare::ShareOf().
   double ShareOf(const PooledQueue* queue) const;
 
  private:
-  // Time slice of workers. It is longer than the default of 1.4 to 2.8 ms, so that a thread that
-  // parses a request preempts a batch instead of waiting for it.
+  // It is longer than the default of 1.4 to 2.8 ms, so that a thread that parses a request preempts
+  // a batch instead of waiting for it.
   static constexpr std::chrono::milliseconds kTimeSlice{5};
   static constexpr size_t kInline = SIZE_MAX;
 
@@ -135,7 +129,6 @@ class WorkerPool {
   PooledQueue* NextQueue() const REQUIRES(mutex_);
   // Replaces one stuck worker. Returns false if there is none. Releases the mutex meanwhile.
   bool ReplaceOneStuck(Clock::time_point now) REQUIRES(mutex_);
-  // Time at which the next running batch will count as stuck.
   Clock::time_point NextStuck() const REQUIRES(mutex_);
   const Entry& EntryOf(const PooledQueue* queue) const REQUIRES(mutex_);
 

@@ -82,7 +82,6 @@ class GrpcLane {
   GrpcLane(const GrpcLane&) = delete;
   GrpcLane& operator=(const GrpcLane&) = delete;
 
-  // Stops the lane and waits for its threads.
   ~GrpcLane() {
     Stop();
     if (!sender_.joinable()) return;  // Start() was not called.
@@ -90,8 +89,7 @@ class GrpcLane {
     receiver_.join();
   }
 
-  // Waits for the lane's connections, at most until `deadline`. Returns true if all of them are
-  // connected.
+  // Returns true if all of the lane's connections are connected.
   bool Connect(Clock::time_point deadline) {
     const auto system_deadline = SystemTime(deadline);
     for (const auto& channel : channels_) channel->GetState(/*try_to_connect=*/true);
@@ -100,8 +98,8 @@ class GrpcLane {
     });
   }
 
-  // Starts to send. `finished` is called on a thread of the lane after the last outcome.
-  // REQUIRES: called at most once.
+  // `finished` is called on a thread of the lane after the last outcome. REQUIRES: called at most
+  // once.
   void Start(Clock::time_point start, std::function<void()> finished) {
     start_ = start;
     end_ = start + options_.warmup + options_.measure;
@@ -111,7 +109,6 @@ class GrpcLane {
     receiver_ = std::thread([this, finished = std::move(finished)] { ReceiveLoop(finished); });
   }
 
-  // Stops sending, and cancels open requests without an outcome.
   void Stop() {
     std::lock_guard lock(mutex_);
     stopped_ = true;
@@ -215,8 +212,7 @@ class GrpcLane {
     return !changed_.wait_until(lock, due, [this] { return stopped_.load(); });
   }
 
-  // Waits for a free call for the request due at `scheduled`. Returns null if the lane was stopped
-  // or the request's deadline passed.
+  // Returns null if the lane was stopped or the deadline of the request due at `scheduled` passed.
   Call* WaitForCall(Clock::time_point scheduled) {
     std::unique_lock lock(mutex_);
     if (free_.empty() && !stopped_) {
@@ -232,7 +228,6 @@ class GrpcLane {
     return call;
   }
 
-  // Counts a request. Returns false if the run's time or its number of requests is used up.
   bool AdmitLocked(Clock::time_point scheduled) {
     if (scheduled >= end_) return false;
     if (!tally_.Counts(scheduled)) return true;
@@ -253,8 +248,7 @@ class GrpcLane {
                      call->scheduled + options_.timeout);
   }
 
-  // Records the outcome. Returns true if the call got another request that must now be sent, as in
-  // a closed loop.
+  // Returns true if the call got another request that must now be sent, as in a closed loop.
   bool Receive(const Reply& reply, Clock::time_point now) {
     Call* const call = &calls_[reply.slot];
     const bool sent_late = reply.code == grpc::StatusCode::DEADLINE_EXCEEDED &&

@@ -1,5 +1,3 @@
-// A load run, from the first request to the last answer.
-
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>
@@ -46,19 +44,17 @@ class GrpcLoadRun {
     }
   }
 
-  // Stops the run and waits for its threads.
   ~GrpcLoadRun() {
     Stop();
     lanes_.clear();  // Their threads use the other fields.
   }
 
-  // Waits for the last answer, at most for `timeout`. Returns true if the run is over.
+  // Waits for the last answer. Returns true if the run is over.
   bool WaitFor(Clock::duration timeout) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, timeout, [this] { return running_ == 0; });
   }
 
-  // Ends the run early and keeps its counts.
   void Stop() {
     for (const auto& lane : lanes_) lane->Stop();
   }
@@ -69,8 +65,7 @@ class GrpcLoadRun {
     return all;
   }
 
-  // Moves out the first OK answer to each request of the pool, if there was one. Needs
-  // options.keep_answers. REQUIRES: the run is over.
+  // See GrpcLane::TakeAnswers(). REQUIRES: the run is over.
   std::vector<std::optional<grpc::ByteBuffer>> TakeAnswers() {
     std::vector<std::optional<grpc::ByteBuffer>> all = lanes_[0]->TakeAnswers();
     for (size_t lane = 1; lane < lanes_.size(); ++lane) {

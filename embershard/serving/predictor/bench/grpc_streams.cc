@@ -28,7 +28,7 @@ namespace {
 // Interval of the check for requests that the server has not answered by their deadline.
 constexpr std::chrono::milliseconds kExpiryInterval{20};
 
-// Parses an id "slot.use", both decimal numbers. Returns false if it is malformed.
+// An id is "slot.use", both decimal numbers. Returns false if it is malformed.
 bool ReadId(std::string_view id, size_t* slot, uint64_t* use) {
   const char* const end = id.data() + id.size();
   const auto first = std::from_chars(id.data(), end, *slot);
@@ -139,7 +139,6 @@ class GrpcStreams final : public GrpcTransport {
  private:
   struct Stream;
 
-  // The operation of a stream that has completed.
   enum class Step { kStart, kRead, kWrite, kFinish };
   struct Event {
     Stream* stream;

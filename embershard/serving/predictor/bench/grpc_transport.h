@@ -1,5 +1,3 @@
-// Sends the requests of a lane to the server and returns their replies.
-
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -19,7 +17,6 @@
 
 namespace embershard::bench {
 
-// Converts a deadline to the clock that gRPC uses.
 inline std::chrono::system_clock::time_point SystemTime(Clock::time_point time) {
   using System = std::chrono::system_clock;
   return System::now() + std::chrono::duration_cast<System::duration>(time - Clock::now());
@@ -60,7 +57,6 @@ class GrpcTransport {
   // at the latest. Returns nothing after Close(), once no more replies can come.
   virtual std::optional<Reply> Next() = 0;
 
-  // Fails all open requests at once, and every later request.
   virtual void Cancel() = 0;
 
   // REQUIRES: all slots are free, and Send() is not called again.

@@ -19,7 +19,7 @@ struct LoadTls {
   std::string server_name;  // Name in the server's certificate. Empty for the target's name.
 };
 
-// Options of a run. It is an open loop if `times` is set, else a closed loop.
+// An open loop if `times` is set, else a closed loop.
 struct LoadOptions {
   std::string target;  // A gRPC target, such as "ipv4:127.0.0.1:50051".
   std::string method;  // "/package.Service/Method". Unary unless `streams` is set.
@@ -36,9 +36,8 @@ struct LoadOptions {
   std::vector<std::chrono::nanoseconds> times;
   std::chrono::nanoseconds times_period{};  // Longer than the last of `times`.
 
-  // Number of unanswered calls over all lanes, at least one per lane. A closed loop always has this
-  // number. An open loop has at most this number: further requests are sent late, and their wait
-  // counts as latency.
+  // Unanswered calls over all lanes, at least one per lane. A closed loop always has this number.
+  // An open loop has at most this number; the wait of further requests counts as latency.
   size_t in_flight = 1;
 
   Clock::duration warmup{};   // Requests that are due in it are not counted.
@@ -57,8 +56,7 @@ struct LoadOptions {
 
   bool open_loop() const { return !times.empty(); }
 
-  // Time since the start at which request `number` is due. Numbers start at 0.
-  // REQUIRES: open_loop().
+  // Requests are numbered from 0. REQUIRES: open_loop().
   std::chrono::nanoseconds DueAt(uint64_t number) const {
     return times[number % times.size()] +
            static_cast<int64_t>(number / times.size()) * times_period;

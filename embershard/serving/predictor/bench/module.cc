@@ -1,5 +1,4 @@
-// The extension module embershard.bench._load. Only embershard/bench/run.py uses it. Calls release
-// the GIL while they wait.
+// Only embershard/bench/run.py uses this extension module. Calls release the GIL while they wait.
 
 #include <grpcpp/support/slice.h>
 #include <pybind11/chrono.h>
@@ -73,7 +72,7 @@ RequestPool PoolOf(const std::vector<std::pair<std::string, uint32_t>>& requests
   return pool;
 }
 
-// Returns bytes or None for each request of the pool, in its order.
+// Bytes or None for each request of the pool.
 py::list Answers(GrpcLoadRun& run) {
   py::list answers;
   for (const std::optional<grpc::ByteBuffer>& answer : run.TakeAnswers()) {

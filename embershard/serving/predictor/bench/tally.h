@@ -1,5 +1,3 @@
-// The counts of a load run.
-
 #pragma once
 
 #include <algorithm>

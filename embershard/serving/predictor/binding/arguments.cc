@@ -18,7 +18,6 @@ constexpr double kNumberMax = (1U << 31) - 1;
 // REQUIRES: the caller holds the GIL.
 class Keywords {
  public:
-  // `call` is the name of the called function, for messages.
   Keywords(std::string call, const py::kwargs& kwargs) : call_(std::move(call)), kwargs_(kwargs) {}
 
   template <class T>

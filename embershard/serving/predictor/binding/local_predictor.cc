@@ -66,7 +66,6 @@ py::tuple ToPython(const Schema& schema, const Views& request, const Response& r
   return py::make_tuple(outputs, unknown_ids);
 }
 
-// Loads the package and starts a runner with one thread per slot.
 Result<std::unique_ptr<ModelRunner>> Start(const PredictorArguments& arguments) {
   ASSIGN_OR_RETURN(std::unique_ptr<Model> loaded,
                    LoadPackageModel(arguments.folder, arguments.model));
@@ -74,10 +73,9 @@ Result<std::unique_ptr<ModelRunner>> Start(const PredictorArguments& arguments) 
   return ModelRunner::Start(std::move(loaded), {}, kSampleTolerance, threads);
 }
 
-// Runs a package in this process. Requests and answers are arrays.
 class LocalPredictor {
  public:
-  // Loads FBGEMM, opens the package and runs its samples. Raises if any of these fails.
+  // Raises if FBGEMM or the package cannot be loaded or a sample fails.
   explicit LocalPredictor(const PredictorArguments& arguments)
       : runner_(ValueOrRaise(WithoutGil([&] {
           return CatchExhaustion<Result<std::unique_ptr<ModelRunner>>>(
@@ -88,7 +86,6 @@ class LocalPredictor {
     WithoutGil([this] { runner_.reset(); });
   }
 
-  // Returns a serialized GetModelResponse.
   py::bytes GetModel() const {
     return py::bytes(rpc::GetModelSerialized(runner_->manifest(), runner_->limits()));
   }

@@ -1,8 +1,5 @@
-// The parts of the extension module embershard.serving._predictor. Python code loads it with
-// load_extension() of embershard/serving/_native.py.
-//
-// Calls release the GIL while they load, wait or run a model. Requests that arrive over gRPC never
-// take it.
+// The parts of the extension module embershard.serving._predictor. Calls release the GIL while they
+// load, wait or run a model. Requests that arrive over gRPC never take it.
 
 #pragma once
 
@@ -52,15 +49,13 @@ T ValueOrRaise(Result<T> result) {
   return std::move(*result);
 }
 
-// Runs `action` without the GIL.
 template <class Action>
 auto WithoutGil(Action action) {
   const py::gil_scoped_release released;
   return action();
 }
 
-// Returns the result of `action`, or kResourceExhausted if the system has no memory or no threads
-// left for it.
+// Returns kResourceExhausted if the system has no memory or no threads left for `action`.
 template <class T, class Action>
 T CatchExhaustion(Action action) {
   try {

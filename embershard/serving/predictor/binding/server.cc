@@ -21,8 +21,7 @@ namespace {
 
 using py::literals::operator""_a;
 
-// Destroyed in the order server, control, models: the models wait for the engines that the control
-// holds.
+// The models wait for the engines that the control holds, so the models are destroyed last.
 struct ServerParts {
   std::shared_ptr<ServedModels> served;
   std::unique_ptr<ModelControl> control;
@@ -30,8 +29,8 @@ struct ServerParts {
 };
 
 void Stop(ServerParts* parts, std::chrono::milliseconds timeout) {
-  // Runs during the drain, so that a load that does not end does not delay answers to accepted
-  // requests. If no thread can be started, it runs after the drain.
+  // Runs during the drain, so that a load that does not end does not delay answers. If no thread
+  // can be started, it runs after the drain.
   const std::future<void> control = std::async([parts] { parts->control->Stop(); });
   parts->server->Drain(timeout);
   control.wait();
@@ -42,8 +41,8 @@ void Stop(ServerParts* parts, std::chrono::milliseconds timeout) {
   }
 }
 
-// Stops the parts on a separate thread. If a batch or a load never ends, neither does that thread.
-// It then keeps the parts alive after all other owners released them.
+// If a batch or a load never ends, neither does this thread. It then keeps the parts alive after
+// all other owners released them.
 class StopThread {
  public:
   // Calls rpc::Server::Drain(timeout) while the control stops. Then stops the models.
@@ -64,7 +63,7 @@ class StopThread {
     }
   }
 
-  // Returns true if all parts have stopped within `timeout`. Thread-safe.
+  // Returns true if all parts have stopped. Thread-safe.
   bool WaitFor(std::chrono::milliseconds timeout) const {
     return stopped_.wait_for(timeout) == std::future_status::ready;
   }
@@ -93,7 +92,6 @@ py::list ToList(const std::vector<SlowRequest>& requests) {
 // Indexed by VersionState.
 constexpr const char* kStateNames[] = {"unloaded", "loading", "ready", "failed"};
 
-// Serves the models of a repository on a port.
 class Server {
  public:
   explicit Server(const ServerArguments& arguments) : parts_(std::make_shared<ServerParts>()) {
@@ -124,9 +122,8 @@ class Server {
 
   int port() const { return parts_->server->port(); }
 
-  // Stops the server. Returns true if everything has stopped, including abandoned loads, whose
-  // threads must not run while the process exits. Waits without the GIL, because the loader's
-  // reports need it.
+  // Returns true if everything has stopped, including abandoned loads, whose threads must not run
+  // while the process exits. Waits without the GIL, because the loader's reports need it.
   bool Stop(double timeout_seconds) {
     const std::chrono::milliseconds timeout(static_cast<int64_t>(timeout_seconds * 1000));
     return WithoutGil([&] {
@@ -135,7 +132,6 @@ class Server {
     });
   }
 
-  // See MetricList().
   py::list Metrics() const {
     ServerMetrics server;
     server.connections_refused = parts_->server->connections_refused();
@@ -174,7 +170,6 @@ class Server {
     return served;
   }
 
-  // Number of requests answered with OK since the start, including those of destroyed versions.
   uint64_t Answered() const {
     return WithoutGil([&] {
       uint64_t answered = parts_->served->answered_by_ended();
@@ -230,7 +225,6 @@ class Server {
     return list;
   }
 
-  // Calls `start` with a Done and waits until the Done is called.
   template <class Start>
   static py::dict WaitForOutcome(Start start) {
     const LoadOutcome outcome = WithoutGil([&start] {
@@ -242,7 +236,6 @@ class Server {
     return py::dict("seconds"_a = outcome.seconds, "unserved_seconds"_a = outcome.unserved_seconds);
   }
 
-  // Stops and destroys the parts, unless StopThread has not finished; it then keeps them.
   void End() {
     WithoutGil([this] {
       if (!stopping_.has_value() || stopping_->WaitFor(std::chrono::milliseconds(0))) {

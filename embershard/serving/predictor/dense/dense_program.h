@@ -34,7 +34,7 @@ struct DenseProgramInputs {
   std::span<const SequenceInput> sequences = {};  // One for each of Schema::sequences.
 };
 
-// Final implementation: TorchScriptProgram. An interface, so that its users need not include torch.
+// TorchScriptProgram implements this. An interface, so that its users need not include torch.
 class DenseProgram {
  public:
   virtual ~DenseProgram() = default;
@@ -47,7 +47,7 @@ class DenseProgram {
 
 struct DenseProgramOptions {
   // Number of threads that torch may use for one run. 0: CoreCount(). torch keeps this number for
-  // each calling thread, so Run() changes it for the thread that calls it.
+  // each calling thread, so Run() changes it there.
   int threads = 0;
 
   // Layers that the package rounds to bfloat16 keep their rounded weights, but their inputs and
@@ -55,8 +55,7 @@ struct DenseProgramOptions {
   bool float32_layers = false;
 };
 
-// The checked bytes of a program's file. Programs are not loaded from their path, because the file
-// may be replaced after it was checked.
+// The checked bytes of a file, which may be replaced after it was checked.
 struct ProgramBytes {
   std::string name;  // File name in the package, for messages.
   std::string bytes;
@@ -67,8 +66,7 @@ Result<std::unique_ptr<DenseProgram>> LoadTorchScriptProgram(ProgramBytes progra
                                                              const Schema& schema,
                                                              const DenseProgramOptions& options);
 
-// Loads FBGEMM's operator libraries from `folder`, where fbgemm_gpu is installed, into the process.
-// Thread-safe, and may be called more than once.
+// `folder` is that of fbgemm_gpu. Thread-safe, and may be called more than once.
 Status LoadFbgemmOperators(const std::filesystem::path& folder);
 
 }  // namespace embershard

@@ -10,7 +10,7 @@
 namespace embershard {
 namespace {
 
-// Ordered so that each library follows those whose symbols it needs.
+// Each library follows those whose symbols it needs.
 constexpr std::array kLibraries = {
     "fbgemm_gpu_config.so",    "fbgemm_gpu_tbe_common.so",    "fbgemm_gpu_tbe_utils.so",
     "fbgemm_gpu_tbe_cache.so", "fbgemm_gpu_tbe_inference.so", "fbgemm_gpu_py.so",

@@ -18,7 +18,6 @@ namespace {
 constexpr size_t kSummedInputs = 512;
 constexpr size_t kLineFloats = 16;
 
-// The weights of some inputs of a panel.
 struct PanelPart {
   const float* weights = nullptr;
   size_t input = 0;
@@ -28,7 +27,7 @@ struct PanelPart {
   const float* next = nullptr;  // The weights to multiply after these, or null.
 };
 
-// Adds the products of a part to the sums of kTile rows from `row` on.
+// The part's products are added to the sums of kTile rows from `row` on.
 template <class V, size_t kTile, size_t kVectors>
 [[gnu::always_inline]] inline void AddTile(const LinearCall& call, const PanelPart& part,
                                            size_t row) {
@@ -72,7 +71,7 @@ template <class V, size_t kTile, size_t kVectors>
   }
 }
 
-// Adds the last rows, which are fewer than a tile has.
+// There are fewer rows than a tile has.
 template <class V, size_t kTile, size_t kVectors>
 void AddLastRows(const LinearCall& call, const PanelPart& part, size_t row) {
   if (call.count - row == kTile) return AddTile<V, kTile, kVectors>(call, part, row);

@@ -41,7 +41,6 @@ Status CheckOutput(const OutputSpec& spec, const at::Tensor& output,
                   ", got " + toString(output.scalar_type()) + " " + ShapeText(output.sizes()));
 }
 
-// Sequences of zeros with `ids` ids in each list.
 class ZeroSequences {
  public:
   ZeroSequences(const Schema& schema, size_t requests, size_t examples, size_t ids) {

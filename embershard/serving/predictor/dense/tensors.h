@@ -1,5 +1,3 @@
-// Converts batches to and from tensors. Includes torch.
-
 #pragma once
 
 #include <ATen/core/TensorBody.h>
@@ -25,14 +23,12 @@ std::vector<at::Tensor> InputsOfScope(const Schema& schema, Scope scope,
 
 at::Tensor RequestOfExample(const DenseProgramInputs& inputs, at::Device device = at::kCPU);
 
-// Fails with kInternal if the results of a program do not match the schema. `results`: see
-// CopyOutputs().
+// Fails with kInternal if the results of a program do not match the schema.
 Status CheckOutputs(const Schema& schema, std::span<const at::Tensor> results,
                     const DenseProgramInputs& inputs);
 
-// Copies a program's results into `outputs`. `results` are in the order of Schema::outputs; a
-// tensor that is not defined() stands for an output that the program lacks. Fails with kInternal if
-// they do not match the schema.
+// Copies `results` in the order of Schema::outputs. A tensor that is not defined() stands for an
+// output that the program lacks. Fails with kInternal if they do not match the schema.
 Status CopyOutputs(const Schema& schema, std::span<const at::Tensor> results,
                    const DenseProgramInputs& inputs, std::vector<std::vector<float>>* outputs);
 

@@ -26,8 +26,8 @@ void ForEachNode(torch::jit::Block* block, const std::function<void(Node*)>& vis
   }
 }
 
-// True if torch can compute the operation of `node` on `device`. Operations that torch's dispatcher
-// does not know are TorchScript's own, such as tuples and loops, which run anywhere.
+// Operations that torch's dispatcher does not know are TorchScript's own, such as tuples and loops,
+// which run anywhere.
 bool RunsOn(const Node& node, at::Device device) {
   const torch::jit::Operator* op = node.maybeOperator();
   if (op == nullptr) return true;
@@ -46,7 +46,7 @@ void ReplaceConstant(Node* node, const c10::IValue& value) {
   node->output()->replaceAllUsesWith(replacement);
 }
 
-// Returns true for a constant float32 tensor that rounding to bfloat16 does not change.
+// A constant float32 tensor that rounding to bfloat16 does not change.
 bool IsBfloat16ByValue(Value* value) {
   const auto constant = torch::jit::toIValue(value);
   if (!constant || !constant->isTensor()) return false;

@@ -60,7 +60,7 @@ const torch::jit::RegisterOperators kEpilogueOperators({torch::jit::Operator(
     },
     c10::AliasAnalysisKind::FROM_SCHEMA)});
 
-// If a value is a packed bfloat16 layer's output as float32, returns the layer's output, else null.
+// The output of the packed bfloat16 layer of which `value` is the float32 copy, or null.
 Value* LayerBefore(const Value* value) {
   const Node* const wide = value->node();
   if (value->uses().size() != 1 || !IsCastTo(wide, at::kFloat)) return nullptr;
@@ -72,7 +72,6 @@ bool IsTensor(const Value* value) {  // False for numbers.
   return value->type()->isSubtypeOf(*c10::TensorType::get());
 }
 
-// Returns the one of a node's two inputs that is not `input`.
 Value* OtherInput(const Node* node, const Value* input) {
   return node->input(0) == input ? node->input(1) : node->input(0);
 }

@@ -31,13 +31,12 @@ constexpr int64_t kFewRows = 64;      // float32 sizes are kNarrowStep apart up 
 constexpr int64_t kNarrowStep = 8;    // and twice that above it.
 constexpr int64_t kWideStep = 32;     // bfloat16 sizes are this far apart.
 
-// Minimum work of a thread with the kernels of vector_products.h: rows if threads share the rows,
-// multiply-adds if they share the outputs of a layer.
+// Minimum work of a thread with vector_products.h: rows, or multiply-adds if threads share a
+// layer's outputs.
 constexpr int64_t kThreadRows = 48;
 constexpr int64_t kThreadMultiplyAdds = 1 << 20;
 
-// With the kernels of vector_products.h, this number of rows passes through all layers before the
-// next rows do. Intermediate results stay in the second-level cache.
+// Rows that pass through all layers at a time, so that results stay in the second-level cache.
 constexpr int64_t kBlockRows = 256;
 
 using Reorder = at::Tensor(const at::Tensor& weight, std::optional<int64_t> batch_size);
@@ -46,7 +45,6 @@ using Pointwise = at::Tensor(const at::Tensor& x, const at::Tensor& weight,
                              c10::List<std::optional<at::Scalar>> scalars,
                              std::optional<std::string_view> algorithm);
 
-// Finds an operator of torch that runs on the CPU.
 template <class Signature>
 std::optional<c10::TypedOperatorHandle<Signature>> FindOperator(const char* name) {
   const auto handle = c10::Dispatcher::singleton().findSchema({name, ""});
@@ -54,7 +52,6 @@ std::optional<c10::TypedOperatorHandle<Signature>> FindOperator(const char* name
   return handle->typed<Signature>();
 }
 
-// Returns true if torch has oneDNN and it is not disabled.
 bool HasOneDnn() {
   return at::hasMKLDNN() && at::globalContext().userEnabledMkldnn() &&
          FindOperator<Reorder>("mkldnn::_reorder_linear_weight") &&
@@ -68,8 +65,8 @@ at::Tensor RunPiece(const PackedLayer& layer, const at::Tensor& x) {
                         std::nullopt);
 }
 
-// Returns the input of RunPiece() for x [rows, inputs] of any float type. It is a view of x, which
-// includes the memory after its rows if there is enough, or a copy padded with zeros.
+// Returns the input of RunPiece() for x [rows, inputs] of any float type: a view of x if there is
+// enough memory after its rows, else a copy padded with zeros.
 at::Tensor Padded(const PackedLayer& layer, const at::Tensor& x, int64_t computed) {
   const int64_t rows = x.size(0);
   const int64_t inputs = x.size(1);
@@ -91,7 +88,7 @@ at::Tensor Padded(const PackedLayer& layer, const at::Tensor& x, int64_t compute
 
 size_t Size(int64_t size) { return static_cast<size_t>(size); }
 
-// Number of panels of a layer's weights, with kPackedOutputs outputs each.
+// A panel has kPackedOutputs outputs.
 int64_t Panels(const PackedLayer& layer) {
   return static_cast<int64_t>(DivideUp(Size(layer.weight.size(0)), kPackedOutputs));
 }
@@ -115,8 +112,7 @@ void RunPanels(const PackedLayer& layer, const float* x, int64_t rows, float* y,
        .stride = Size(outputs)});
 }
 
-// Runs a layer and those after it. Threads share the outputs of each layer, unless they already
-// share the rows.
+// Threads share the outputs of each layer, unless they already share the rows.
 void RunRows(const PackedLayer& first, const float* x, int64_t rows, float* y) {
   thread_local std::vector<float> buffers[2];
   size_t position = 0;
@@ -179,8 +175,7 @@ at::Tensor RunOneDnn(const PackedLayer& layer, const at::Tensor& x) {
   return y;
 }
 
-// Returns the number of rows that oneDNN computes for a piece. It has a kernel for each such
-// number.
+// oneDNN has a kernel for each such number.
 int64_t ComputedRows(int64_t rows, bool bfloat16) {
   int64_t step = kWideStep;
   if (!bfloat16) step = rows <= kFewRows ? kNarrowStep : 2 * kNarrowStep;
@@ -189,7 +184,6 @@ int64_t ComputedRows(int64_t rows, bool bfloat16) {
   return DivideUp(rows, step) * step;
 }
 
-// Runs all sizes that batches can have, so that oneDNN compiles their kernels.
 void RunAllSizes(const PackedLayer& layer) {
   for (int64_t rows = 0; rows < kLargestPiece;) {
     rows = ComputedRows(rows + 1, layer.bfloat16());
@@ -201,7 +195,6 @@ void RunAllSizes(const PackedLayer& layer) {
 // versions of a model use them, too. Thread-safe.
 class CompiledLayers {
  public:
-  // Compiles a layer's kernels, unless a layer of the same shape has been compiled.
   void Compile(const PackedLayer& layer) {
     const Shape shape = {layer.bfloat16(), layer.weight.size(0), layer.columns,
                          layer.bias.has_value(), at::get_num_threads()};

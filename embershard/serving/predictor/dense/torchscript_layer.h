@@ -33,23 +33,21 @@ struct PackedLayer final : torch::CustomClassHolder {
   const PackedLayer& last() const { return next == nullptr ? *this : next->last(); }
 };
 
-// True if float32 layers use the kernels of vector_products.h. They do on AVX2 with FMA, and on
-// AVX-512 if torch has no oneDNN or it is disabled.
+// True on AVX2 with FMA, and on AVX-512 if torch has no oneDNN or it is disabled.
 bool UsesOwnKernels();
 
 // True if layers of this type can be packed: float32 for vector_products.h or oneDNN, and bfloat16
 // for oneDNN if the processor multiplies bfloat16.
 bool CanPack(at::ScalarType type);
 
-// Packs the weights. oneDNN's kernels are compiled for torch's number of threads on this thread.
-// REQUIRES: CanPack(type), and all fields except `packed` and `own` are set.
+// oneDNN's kernels are compiled for torch's number of threads on this thread. REQUIRES:
+// CanPack(type), and all fields except `packed` and `own` are set.
 void Pack(PackedLayer* layer);
 
-// Runs a layer and those after it. x [..., inputs] has any float type. The result [..., outputs]
-// has the layer's type. Throws torch's exceptions.
+// x [..., inputs] has any float type; the result [..., outputs] has the layer's. Throws torch's
+// exceptions.
 at::Tensor RunLayers(const PackedLayer& layer, const at::Tensor& x);
 
-// One piece of a batch for oneDNN.
 struct LinearPiece {
   int64_t rows = 0;      // Rows of the batch.
   int64_t computed = 0;  // Rows to compute; the results of further rows are dropped.

@@ -19,8 +19,7 @@ namespace {
 using torch::jit::Node;
 using torch::jit::Value;
 
-// The number of bfloat16 inputs is padded to a multiple of this. Other inputs are copied at each
-// call.
+// The number of bfloat16 inputs is padded to a multiple of this, else they are copied at each call.
 constexpr int64_t kNarrowColumns = 32;
 constexpr int64_t kFewestWeights = 16384;  // Smaller layers gain nothing from oneDNN.
 
@@ -37,7 +36,6 @@ const torch::jit::RegisterOperators kLinearOperators({torch::jit::Operator(
     },
     c10::AliasAnalysisKind::FROM_SCHEMA)});
 
-// Returns the constant float32 tensor on the CPU that `value` is, if any.
 std::optional<at::Tensor> ConstantFloats(const Value* value) {
   const auto constant = torch::jit::toIValue(value);
   if (!constant || !constant->isTensor()) return std::nullopt;
@@ -72,8 +70,7 @@ std::optional<Rounding> RoundingBehind(const Value* value) {
   return Rounding{narrow, wide};
 }
 
-// The input of a bfloat16 layer, without the rounding. The output of another bfloat16 layer is used
-// directly.
+// The input of a bfloat16 layer, without the rounding.
 Value* Unrounded(const Rounding& rounding) {
   Value* const x = rounding.to_bfloat16->input(0);
   const Node* const wide = x->node();
@@ -85,9 +82,9 @@ bool IsBfloat16(const at::Tensor& tensor) {
   return tensor.equal(tensor.to(at::kBFloat16).to(at::kFloat));
 }
 
-// Returns the last of the layers that use vector_products.h and whose output only this node uses,
-// or null. Returns null if its number of outputs does not match this node's inputs, so that the
-// call reports the error of the program.
+// Returns the last of the layers that use vector_products.h and whose output only this node uses.
+// Null if there is none, or if its outputs do not match this node's inputs: the call then reports
+// the program's error.
 PackedLayer* LayersBefore(const Node* node) {
   const Value* const x = node->input(0);
   if (!IsPackedLinear(x->node()) || OnlyUser(x) != node) return nullptr;
@@ -114,7 +111,6 @@ c10::intrusive_ptr<PackedLayer> LayerOf(const Node* node) {
   return layer->bias && layer->bias->numel() == weight->size(0) ? layer : nullptr;
 }
 
-// Removes the roundings of the input and the result.
 void Unround(Node* node) {
   const auto weight = ConstantFloats(node->input(1));
   const auto before = RoundingBefore(node->input(0));

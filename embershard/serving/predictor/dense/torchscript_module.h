@@ -1,5 +1,3 @@
-// Loads TorchScript programs as torch modules. Includes torch.
-
 #pragma once
 
 #include <torch/csrc/jit/api/module.h>
@@ -12,13 +10,13 @@
 
 namespace embershard {
 
-// Loads a program to a device and freezes it. Fails with kBadPackage if forward() does not have the
-// signature in docs/format.md. Throws torch's exceptions.
+// Loads and freezes a program. Fails with kBadPackage if forward() does not have the signature in
+// docs/format.md. Throws torch's exceptions.
 Result<torch::jit::Module> LoadModule(ProgramBytes program, at::Device device);
 
-// Calls forward() with inputs in the memory of `device`. Returns as many tensors as the
-// program has results, in the order of Schema::outputs. If the program lacks an output, its tensor
-// is not defined(); CheckOutputs() reports that. Throws torch's exceptions.
+// Calls forward() with inputs in the memory of `device`. Returns the results in the order of
+// Schema::outputs. The tensor of an output that the program lacks is not defined(), which
+// CheckOutputs() reports. Throws torch's exceptions.
 std::vector<at::Tensor> CallForward(torch::jit::Method* forward, const Schema& schema,
                                     const DenseProgramInputs& inputs, at::Device device);
 
@@ -34,14 +32,13 @@ Status MoveGraph(const std::shared_ptr<torch::jit::Graph>& graph, at::Device dev
 // bias is rounded.
 void RunLinearsInBfloat16(const std::shared_ptr<torch::jit::Graph>& graph);
 
-// A program with its inputs and outputs in the memory of a device.
 class DeviceProgram {
  public:
   // Throws torch's exceptions.
   DeviceProgram(torch::jit::Module module, const Schema& schema, at::Device device);
 
   // Writes the outputs one after another, in the order of the schema. Throws torch's exceptions,
-  // and std::runtime_error if an output does not have the shape in the schema.
+  // and std::runtime_error for an output of another shape than the schema's.
   void Run(const DenseProgramInputs& inputs, float* outputs);
 
  private:

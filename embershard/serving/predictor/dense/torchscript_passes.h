@@ -1,5 +1,3 @@
-// Passes that optimize the frozen graph of a TorchScript program before its first run.
-
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>
@@ -38,10 +36,9 @@ void ReplaceProducts(const std::shared_ptr<torch::jit::Graph>& graph);
 // linear(x, weight, bias), for any size, if rounding the weights to bfloat16 does not change them.
 void PackLinears(const std::shared_ptr<torch::jit::Graph>& graph, bool float32 = false);
 
-// Returns true if a node is a packed layer.
 bool IsPackedLinear(const torch::jit::Node* node);
 
-// Returns true if a node converts its first input to this type.
+// True for a conversion of the node's first input.
 bool IsCastTo(const torch::jit::Node* node, at::ScalarType type);
 
 // Fuses the element-wise epilogue of cross layers in bfloat16 into one pass over memory. Replaces

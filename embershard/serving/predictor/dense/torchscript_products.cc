@@ -38,7 +38,7 @@ bool AreVectors(const at::Tensor& x) {
 
 size_t Size(const at::Tensor& x, int64_t dim) { return static_cast<size_t>(x.size(dim)); }
 
-// Returns true if `parts` together have `count` vectors for each example.
+// Each example needs `count` vectors in all.
 bool AreParts(const std::vector<at::Tensor>& parts, int64_t count) {
   for (const at::Tensor& part : parts) {
     if (!AreVectors(part) || part.size(0) != parts[0].size(0) || part.size(2) != parts[0].size(2)) {
@@ -49,7 +49,7 @@ bool AreParts(const std::vector<at::Tensor>& parts, int64_t count) {
   return count == 0;
 }
 
-// Returns the smallest number of vectors that has at least this number of pairs.
+// The smallest number of vectors that has at least this number of pairs.
 int64_t VectorsOf(int64_t pairs) {
   int64_t count = 2;
   while (count * (count - 1) / 2 < pairs) ++count;
@@ -142,7 +142,7 @@ const torch::jit::RegisterOperators kProductOperators(
          },
          c10::AliasAnalysisKind::FROM_SCHEMA)});
 
-// Returns true if a node has this kind, and these integers after its first input.
+// True if the node has these integers after its first input.
 bool Is(const Node* node, c10::Symbol kind, const std::vector<int64_t>& integers) {
   if (node->kind() != kind || node->inputs().size() < integers.size() + 1) return false;
   for (size_t i = 0; i < integers.size(); ++i) {
@@ -160,8 +160,7 @@ Node* ProductsIn(const Node* flatten) {
   return Is(product->input(1)->node(), c10::aten::transpose, {1, 2}) ? product : nullptr;
 }
 
-// Returns true if a constant lists, in order, the positions of all pairs i < j in a flattened
-// matrix of n columns.
+// The pairs i < j are positions in a flattened matrix of n columns, in order.
 bool ListsPairs(const Value* value) {
   const auto constant = torch::jit::toIValue(value);
   if (!constant || !constant->isTensor()) return false;
@@ -177,9 +176,9 @@ bool ListsPairs(const Value* value) {
   return std::equal(begin, begin + listed.numel(), expected.begin(), expected.end());
 }
 
-// Returns the list of tensors that x concatenates, or a new list of only x, inserted before the
-// node `before`. If the program writes to a part or the list, the result has only x, because the
-// write may come before that node.
+// Returns the list of tensors that x concatenates, or a new list of only x before the node
+// `before`. The list is always new if the program writes to a part, since the write may come before
+// that node.
 Value* PartsOf(Value* x, Node* before, const AliasDb& aliases) {
   const Node* const node = x->node();
   const auto is_read_only = [&aliases](const Value* value) { return !aliases.hasWriters(value); };

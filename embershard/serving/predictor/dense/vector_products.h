@@ -1,8 +1,8 @@
 // Dot products for pairwise feature interaction and linear layers.
 //
-// A batched product of matrices computes each pair twice, and each vector with itself. Libraries
-// are also made for larger matrices. These functions compute each product once, and write it
-// directly to its place in the output.
+// A batched product of matrices computes each pair twice, and each vector with itself, and is made
+// for larger matrices. These functions compute each product once, directly at its place in the
+// output.
 
 #pragma once
 
@@ -68,11 +68,9 @@ struct VectorProducts {
   void (*linear)(const LinearCall& call) = nullptr;
 };
 
-// Functions that this processor supports, those with the widest vectors last. All return the same
-// bits.
+// Those with the widest vectors come last. All return the same bits.
 std::vector<const VectorProducts*> UsableVectorProducts();
 
-// The functions with the widest vectors, or null if there are none.
 const VectorProducts* BestVectorProducts();
 
 #if defined(__x86_64__)

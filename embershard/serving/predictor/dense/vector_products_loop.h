@@ -50,8 +50,7 @@ void MakePanel(const float* vectors, size_t count, size_t dim, float* panel) {
   }
 }
 
-// Sets sums[i][j] to the products of vectors[i] and kLanes columns of the panel, from j * kLanes
-// on.
+// sums[i][j] become the products of vectors[i] and kLanes columns of the panel from j * kLanes on.
 template <class V, size_t registers>
 void Multiply(const float* const (&vectors)[kRows], size_t dim, const float* panel, size_t stride,
               typename V::Floats (&sums)[kRows][V::kRegisters]) {
@@ -87,8 +86,7 @@ void Multiply(size_t registers, const float* const (&vectors)[kRows], size_t dim
   Multiply<V, 1>(vectors, dim, panel, stride, sums);
 }
 
-// Sets the rows of one step. Repeats the last vector if there are too few; the results of repeated
-// rows are not written.
+// Repeats the last vector if there are too few; results of repeated rows are not written.
 void RowsFrom(const float* vectors, size_t first, size_t count, size_t dim,
               const float* (&rows)[kRows]) {
   for (size_t i = 0; i < kRows; ++i) rows[i] = vectors + std::min(first + i, count - 1) * dim;

@@ -1,8 +1,7 @@
 // The interface of a device with its own memory, such as a GPU.
 //
-// It is implemented by torch_device.cc (CUDA, and torch on the CPU) and by a test device whose
-// streams are threads. Nothing here includes torch, so that ThreadSanitizer can check the order of
-// operations.
+// torch_device.cc implements it for CUDA and for torch on the CPU, a test device with threads as
+// streams. Does not include torch, so that ThreadSanitizer can check the order of operations.
 
 #pragma once
 
@@ -33,8 +32,7 @@ class DeviceEvent {
  public:
   virtual ~DeviceEvent() = default;
 
-  // Nanoseconds since an earlier event of the same stream.
-  // REQUIRES: the stream has reached both events.
+  // REQUIRES: the stream has reached both events, and `earlier` is of the same stream.
   virtual Result<uint64_t> NanosecondsSince(const DeviceEvent& earlier) const = 0;
 };
 
@@ -43,7 +41,6 @@ struct MemoryRange {
   size_t bytes = 0;
 };
 
-// A row-major matrix in a device's memory.
 struct DeviceMatrix {
   std::byte* values = nullptr;
   size_t rows = 0;
@@ -63,24 +60,21 @@ struct CallLists {
   const float* weights = nullptr;    // [ids], or null if unweighted.
 };
 
-// The computations of a device. They run inside DeviceStream::Launch(). They may throw the
-// exceptions of their library.
+// They run inside DeviceStream::Launch(), and may throw the exceptions of their library.
 class DeviceKernels {
  public:
   virtual ~DeviceKernels() = default;
 
   // Looks up the rows of a call. Each of `copies` then copies columns of the result to columns of
-  // targets[copy.target]. The result has call.columns columns. It has one row per bag, or one row
-  // per id if call.mode is LookupMode::kUnpooled.
+  // targets[copy.target]. The result is [bags, call.columns], or [ids, call.columns] if unpooled.
   virtual void Lookup(const LookupCall& call, const CallLists& lists,
                       std::span<const ColumnCopy> copies,
                       std::span<const DeviceMatrix> targets) = 0;
 
-  // Copies columns of `from` to columns of `to`. Adds them instead if copy.add is set.
+  // Copies columns of `from` to columns of `to`, or adds them if copy.add is set.
   virtual void Place(const DeviceMatrix& from, const ColumnCopy& copy, const DeviceMatrix& to) = 0;
 
-  // Runs the dense program on inputs in the device's memory. Writes the outputs one after another
-  // as float32.
+  // Inputs and outputs are in the device's memory. Writes the outputs one after another as float32.
   virtual void RunProgram(const DenseProgramInputs& inputs, float* outputs) = 0;
 };
 
@@ -96,24 +90,21 @@ class DeviceStream {
   virtual Status CopyIn(std::byte* device, const std::byte* pinned, size_t bytes) = 0;
   virtual Status CopyOut(std::byte* pinned, const std::byte* device, size_t bytes) = 0;
 
-  // Copies from the memory of `other`'s device to the memory of this stream's device. Either
-  // stream may do the copy.
+  // Copies from the memory of `other`'s device. Either stream may do the copy.
   virtual Status CopyAcross(std::byte* to, DeviceStream* other, const std::byte* from,
                             size_t bytes) = 0;
 
-  // Runs `work` with the DeviceKernels of this stream's device. `reads` and `writes` must list all
-  // memory of slots that `work` uses: the test device reports listed accesses that are not ordered
-  // by events. It cannot notice a missing one.
+  // Runs `work` with the DeviceKernels of the device. `reads` and `writes` must list all memory of
+  // slots that `work` uses: the test device reports listed accesses that events do not order, but
+  // cannot notice a missing one.
   virtual Status Launch(std::span<const MemoryRange> reads, std::span<const MemoryRange> writes,
                         std::function<void(DeviceKernels&)> work) = 0;
 
   virtual Status Record(DeviceEvent* event) = 0;
 
-  // Makes later work of this stream wait for the event. A stream of any device may have recorded
-  // it.
+  // Makes later work wait for the event, which a stream of any device may have recorded.
   virtual Status Wait(DeviceEvent* event) = 0;
 
-  // Blocks until all queued work is done.
   virtual Status Synchronize() = 0;
 };
 
@@ -122,14 +113,13 @@ class Device {
  public:
   virtual ~Device() = default;
 
-  // Fails with kResourceExhausted if there is too little memory.
+  // kResourceExhausted if there is too little memory.
   virtual Result<std::unique_ptr<DeviceMemory>> Allocate(size_t bytes) = 0;
   virtual Result<std::unique_ptr<DeviceMemory>> AllocatePinned(size_t bytes) = 0;
   virtual Result<std::unique_ptr<DeviceStream>> MakeStream() = 0;
   virtual Result<std::unique_ptr<DeviceEvent>> MakeEvent() = 0;
 
-  // Prepares the DeviceKernels for the packed rows of the device and for the dense program.
-  // `weights` must outlive the device.
+  // Prepares the DeviceKernels. `weights` are the packed rows, which must outlive the device.
   virtual Status Load(const std::byte* weights, size_t bytes, ProgramBytes program,
                       const Schema& schema) = 0;
 

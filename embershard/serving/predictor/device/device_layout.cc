@@ -129,7 +129,7 @@ class LayoutBuilder {
     return layout;
   }
 
-  // Appends `copy`, or merges it with the last copy if both continue each other's columns.
+  // Merges the copy with the last one if both continue each other's columns.
   static void AddMerged(const ColumnCopy& copy, std::vector<ColumnCopy>* copies) {
     if (!copies->empty()) {
       ColumnCopy& last = copies->back();

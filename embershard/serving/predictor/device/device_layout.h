@@ -27,7 +27,6 @@ namespace embershard {
 
 constexpr size_t kDeviceRowAlignment = 16;
 
-// A shard in the memory of one device.
 struct PackedShard {
   size_t table = 0;  // Position in Manifest::tables.
   WeightType weights = WeightType::kInt8;
@@ -46,15 +45,14 @@ struct PackedShard {
 // kUnpooled returns one vector per id, for a sequence.
 enum class LookupMode { kSum, kMean, kUnpooled };
 
-// One shard in a call.
 struct CallTable {
   size_t shard = 0;         // Position in DeviceLayout::shards of the call's device.
   size_t sparse_input = 0;  // Position in Schema::sparse.
   size_t result_column = 0;
   size_t result_columns = 0;  // Columns of the packed rows, a multiple of 4.
 
-  // If set, ids without a row in the shard are left out. Otherwise they read the row of zeros, so
-  // that every part of a mean divides by the length of the whole list.
+  // Leave out ids without a row in the shard. Otherwise they read the row of zeros, so that every
+  // part of a mean divides by the length of the whole list.
   bool skip_missing = false;
 };
 
@@ -76,19 +74,17 @@ struct LookupCall {
   size_t columns = 0;  // Width of the result.
   std::vector<CallTable> tables;
 
-  // Copies from the result straight to the program's inputs. Used if the call runs on the home
-  // device and all its parts have row 0. Empty if the result is staged.
+  // Copies straight to the program's inputs, for a call on the home device whose parts all have row
+  // 0. Empty if the result is staged.
   std::vector<ColumnCopy> direct;
   bool staged = false;
 };
 
-// A copy from the staged result of a call.
 struct StagedCopy {
   size_t call = 0;  // Position in HomeLayout::calls.
   ColumnCopy copy;
 };
 
-// The work of a batch for one choice of its home device.
 struct HomeLayout {
   std::vector<LookupCall> calls;   // By device.
   std::vector<StagedCopy> placed;  // In the order of rows, so parts with row 0 come first.

@@ -29,7 +29,6 @@ Status OtherDevices(const std::string& message) {
   return {StatusCode::kBadPackage, message, StatusReason::kOtherDevices};
 }
 
-// Runs `work` and turns torch's exceptions into a status. `name` is the device, for messages.
 template <class Work>
 Status CatchErrors(const std::string& name, const Work& work) {
   try {
@@ -237,7 +236,7 @@ class CpuEvent final : public DeviceEvent {
   Clock::time_point time_;
 };
 
-// Runs every operation at once, before its call returns.
+// Every operation runs at once, before its call returns.
 class CpuStream final : public DeviceStream {
  public:
   explicit CpuStream(const TorchDevice* owner) : owner_(owner) {}
@@ -285,7 +284,6 @@ class TorchCpuDevice final : public TorchDevice {
   uint64_t memory_bytes_free() const override { return 0; }
 };
 
-// Starts CUDA and returns the number of its devices.
 Result<int> StartCuda(const std::string& name) {
   if (!c10::impl::hasDeviceGuardImpl(c10::DeviceType::CUDA)) {
     return OtherDevices("device " + name +

@@ -19,7 +19,6 @@ namespace {
 
 constexpr const char* kLookupOperator = "fbgemm::int_nbit_split_embedding_codegen_lookup_function";
 
-// FBGEMM's number for the pooling mode.
 int64_t PoolingOf(LookupMode mode) {
   switch (mode) {
     case LookupMode::kSum:
@@ -32,7 +31,6 @@ int64_t PoolingOf(LookupMode mode) {
   return 0;
 }
 
-// FBGEMM's number for the type of rows.
 uint8_t SparseTypeOf(WeightType weights) {
   switch (weights) {
     case WeightType::kFp32:
@@ -67,7 +65,6 @@ class TorchKernels final : public DeviceKernels {
         program_(std::move(program)),
         lookup_(c10::Dispatcher::singleton().findSchemaOrThrow(kLookupOperator, "")) {}
 
-  // Prepares the operator's arguments for each call, except the id lists.
   void Prepare(size_t position, const DeviceLayout& layout, const std::byte* weights,
                size_t weight_bytes) {
     const at::Tensor rows = View(weights, {static_cast<int64_t>(weight_bytes)}, at::kByte, device_);
@@ -107,7 +104,6 @@ class TorchKernels final : public DeviceKernels {
  private:
   struct CallArguments {
     at::Stack fixed;
-    // Positions of the arguments that each batch sets.
     size_t rows_at = 0;
     size_t offsets_at = 0;
     size_t weights_at = 0;

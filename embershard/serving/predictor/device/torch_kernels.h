@@ -1,5 +1,3 @@
-// The computations of a device with torch and FBGEMM. Includes torch.
-
 #pragma once
 
 #include <c10/core/Device.h>

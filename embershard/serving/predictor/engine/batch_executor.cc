@@ -10,7 +10,6 @@
 namespace embershard {
 namespace {
 
-// Checks that the model filled the outputs.
 Status CheckOutputs(const Schema& schema, const Slot& slot) {
   if (slot.outputs.size() != schema.outputs.size()) {
     return Internal("the model gave ", slot.outputs.size(), " outputs, expected ",
@@ -45,7 +44,7 @@ Status CheckFinite(const Schema& schema, const Response& response, size_t first_
   return {};
 }
 
-// Removes ids in request scope, which the first chunk has counted.
+// The first chunk has counted them.
 void DropRequestIds(const Schema& schema, std::vector<UnknownIdCount>* unknown_ids) {
   std::erase_if(*unknown_ids, [&schema](const UnknownIdCount& unknown) {
     return schema.sparse[unknown.sparse_input].scope == Scope::kRequest;
@@ -57,7 +56,6 @@ bool IsLost(const Status& status) { return status.reason() == StatusReason::kDev
 
 }  // namespace
 
-// Runs parts of a batch that has failed.
 class BatchExecutor::Halving {
  public:
   Halving(BatchExecutor* executor, Requests requests, const Status& failed, const IsWanted& wanted,
@@ -75,7 +73,6 @@ class BatchExecutor::Halving {
   }
 
  private:
-  // Handles a part that failed.
   void Split(size_t first, size_t count) {
     if (count < 2) return;
     RunPart(first, count / 2);
@@ -107,7 +104,7 @@ class BatchExecutor::Halving {
 
   bool IsUsedUp() const { return times_->reruns >= (succeeded_ ? kRerunsMax : kRerunsInVain); }
 
-  // Status of requests that were answered early; never sent.
+  // This status is never sent.
   static Status EarlyCompletion() {
     return {StatusCode::kDeadlineExceeded, "the deadline passed while the request ran"};
   }

@@ -1,5 +1,4 @@
-// Runs a batch: merges its requests into the buffers of a lease, runs the model, and splits the
-// outputs. It has no queue, and does not send answers.
+// Runs a batch and splits the outputs. It has no queue, and does not send answers.
 
 #pragma once
 
@@ -27,7 +26,6 @@ struct BatchTimes {
   int reruns = 0;  // Reruns of parts of a failed batch. The times above include them.
 };
 
-// Returns true if a request still waits for its answer. Called on any thread.
 using IsWanted = std::function<bool(const Request&)>;
 
 // Thread-safe. Runs one batch at a time for each Slot::number. Batches of a queue never share a
@@ -39,22 +37,20 @@ class BatchExecutor {
   static constexpr int kRerunsMax = 64;
   static constexpr int kRerunsInVain = 16;
 
-  // Does not own `model`, which must outlive it.
   explicit BatchExecutor(Model* model);
 
   using Requests = std::span<const std::unique_ptr<Request>>;
   using Responses = std::vector<Result<Response>>;
 
-  // Runs checked requests as one batch in the caller's `buffers`, and returns their responses in
-  // order. A request whose outputs are not finite gets an error of its own; any other failure is
-  // that of the whole batch. Always fills `times`. Never throws. REQUIRES: the buffers' number is
-  // below Model::slots().
+  // Runs checked requests as one batch in `buffers`, and returns their responses in order. A
+  // request whose outputs are not finite gets an error of its own; any other failure is that of the
+  // whole batch. Always fills `times`. Never throws. REQUIRES: buffers->number < Model::slots().
   Result<Responses> RunOnce(Requests requests, Slot* buffers, BatchTimes* times);
 
-  // Like RunOnce(), but if the model fails, the batch's halves run again, then the halves of a
-  // failed half, and so on. This finds one bad request in about the time of two batches. If the
-  // limit of reruns is reached, all requests of a failed part fail. Requests at either end of a
-  // part that are no longer `wanted` are not rerun. REQUIRES: the requests are sorted by deadline.
+  // Like RunOnce(), but if the model fails, runs the halves of the batch again, then the halves of
+  // a failed half, and so on. This finds one bad request in about the time of two batches. At the
+  // limit of reruns, all requests of a failed part fail. Requests at either end of a part that are
+  // no longer `wanted` are not rerun. REQUIRES: the requests are sorted by deadline.
   Result<Responses> Run(Requests requests, const IsWanted& wanted, Slot* buffers,
                         BatchTimes* times);
 

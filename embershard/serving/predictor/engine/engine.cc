@@ -41,7 +41,6 @@ struct Engine::State {
   void Tell(Withdrawal why);
   // Limits of a request's chunks: a batch, or less if idle slots can share the request.
   ChunkBudget CutOf(const Request& request) const;
-  // Status of a request that was not accepted.
   Status Refusal(Admission admission, const Request& request) const;
 
   const uint64_t forks = ForkCount();

@@ -1,5 +1,3 @@
-// A served version of a model: validates, queues, runs and answers requests.
-
 #pragma once
 
 #include <cstddef>
@@ -46,7 +44,6 @@ struct EngineOptions {
   std::function<Clock::time_point()> now = Clock::now;
 };
 
-// The state and counters of an engine at one moment.
 struct EngineSnapshot {
   std::string model;
   int64_t version = 0;
@@ -64,13 +61,11 @@ enum class Withdrawal {
   kDeviceLost,     // See StatusReason::kDeviceLost.
 };
 
-// Thread-safe.
 class Engine {
  public:
-  // Creates an engine. First runs the model's samples, one by one and merged, and a full batch, and
-  // compares the outputs: kBadPackage if they differ by more than the tolerance. This warm-up runs
-  // in `context.background` unless that is null. kInvalidArgument for options out of range and a
-  // null model.
+  // First runs the model's samples, one by one and merged, and a full batch: kBadPackage if the
+  // outputs differ by more than the tolerance. This runs in `context.background` unless that is
+  // null. kInvalidArgument for options out of range and a null model.
   static Result<std::unique_ptr<Engine>> Start(std::unique_ptr<Model> model,
                                                const EngineOptions& options,
                                                const LoadContext& context = {});
@@ -80,9 +75,8 @@ class Engine {
   const std::shared_ptr<WorkerPool>& workers() const;
 
   // Sets the one function that is called if the version cannot be served any more: after a batch
-  // that does not end (see WorkerPool), when every request is refused with kUnavailable, or after a
-  // lost device, when every batch fails. It is called on any thread, for a lost device perhaps
-  // several times.
+  // that does not end, when every request is refused with kUnavailable, or after a lost device,
+  // when every batch fails. Called on any thread, for a lost device perhaps several times.
   using WithdrawnHook = std::function<void(Withdrawal)>;
   void OnWithdrawn(WithdrawnHook hook);
 
@@ -91,16 +85,13 @@ class Engine {
 
   const Manifest& manifest() const;
 
-  // The dense program that was chosen, and why.
   const ProgramReport& program() const;
 
   // Limits per request: the lower of the package's and the options'.
   const Limits& limits() const;
 
-  // Positions of inputs and outputs by name.
   const SchemaNames& names() const;
 
-  // Maps named tensors to the model's inputs.
   const TensorMap& tensors() const;
 
   // Validates, queues and answers a request. `request->answer` is called exactly once, possibly
@@ -108,13 +99,11 @@ class Engine {
   // created the engine, every request is refused (kUnavailable).
   void Predict(std::unique_ptr<Request> request);
 
-  // Answers the request with this handle, unless it was answered, and removes it from the queue.
-  // `why` is kAbandoned if the client cancelled, kUnstated if its deadline passed. The engine must
-  // outlive the call.
+  // Removes an unanswered request from the queue and answers it. `why` is kAbandoned if the client
+  // cancelled, kUnstated if its deadline passed. The engine must outlive the call.
   void Cancel(CancellationHandle* cancellation, StatusReason why);
 
-  // ModelRunner::PredictMerged() on the calling thread only, without the queue. Refuses all
-  // requests after Stop().
+  // ModelRunner::PredictMerged() on the calling thread. Refuses all requests after Stop().
   void PredictMerged(Batch requests);
 
   // Refuses new requests (kUnavailable), answers the accepted ones, and returns. May be called more

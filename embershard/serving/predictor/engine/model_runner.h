@@ -1,5 +1,4 @@
-// A loaded model that is ready to run. Validates requests, and runs many of them together without a
-// queue, divided over threads.
+// Validates requests and runs many of them together without a queue, divided over threads.
 
 #pragma once
 
@@ -33,10 +32,8 @@ class ModelRunner {
   // Fewest examples per thread: with fewer, the caller would finish before another thread wakes.
   static constexpr uint64_t kShareExamples = 16;
 
-  // Creates a runner. First runs the model's samples, one by one and merged, and a full batch in
-  // each slot and on each thread, and compares the outputs: kBadPackage if they differ by more than
-  // the tolerance. Samples run in `context.background` unless that is null. kInvalidArgument for
-  // options out of range and a null model; `slots` must be the model's. `threads`: threads of
+  // First runs the model's samples, one by one and merged, and a full batch in each slot and on
+  // each thread, like Engine::Start(). `slots` must be the model's. `threads`: threads of
   // PredictMerged(), the caller's included; at most the model's slots.
   static Result<std::unique_ptr<ModelRunner>> Start(std::unique_ptr<Model> model,
                                                     const BatchingOptions& batching,
@@ -49,21 +46,17 @@ class ModelRunner {
   const SchemaNames& names() const { return names_; }
   // Limits per request: the lower of the package's and the options'.
   const Limits& limits() const { return limits_; }
-  // Limits of a batch.
   const ChunkBudget& budget() const { return budget_; }
 
   // Counters of admitted requests and of batches.
   Telemetry& telemetry() { return telemetry_; }
-  // Runs a queue's batches of admitted requests.
   RequestCompleter& completer() { return completer_; }
 
-  // Validates a request and counts it.
   Status Admit(Request* request);
 
   // Validates and answers all requests; one caller at a time. Divides them over the threads in
-  // about equal shares, and runs each share in batches of at most the budget. Requests larger than
-  // a share are split. A refused request does not affect the others. Deadlines are ignored. Never
-  // throws.
+  // about equal shares, which run in batches of at most the budget. Larger requests are split. A
+  // refused request does not affect the others. Deadlines are ignored. Never throws.
   void PredictMerged(Batch requests);
 
   // Returns the model. Afterwards only the destructor may be called.
@@ -79,13 +72,11 @@ class ModelRunner {
   ModelRunner(std::unique_ptr<Model> model, const BatchingOptions& complete, size_t threads);
 
   Status WarmUp(float tolerance, const LoadContext& context);
-  // Moves requests into shares. Requests stay in `requests` if memory runs out; split ones are
-  // moved to `wholes`.
+  // If memory runs out, requests stay in `requests`. Split requests are moved to `wholes`.
   void Divide(Batch* requests, Batch* wholes, std::vector<Share>* shares) const;
   void Cut(std::unique_ptr<Request>* whole, uint32_t examples, std::vector<Share>* shares) const;
-  // Adds a request to the smallest share.
   void Give(std::unique_ptr<Request>& request, std::vector<Share>* shares) const;
-  // Runs `work` on `threads` threads; the caller's is number 0.
+  // The caller's thread is number 0.
   void OnThreads(size_t threads, const std::function<void(size_t thread)>& work);
 
   std::unique_ptr<Model> model_;  // Null after TakeModel().

@@ -15,7 +15,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kEnginesAnswer{100};  // Latest answer after the deadline.
 
-// The lists of an input, concatenated.
 struct KeptLists {
   std::vector<int32_t> lengths;
   std::vector<int64_t> values;

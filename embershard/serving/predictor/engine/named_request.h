@@ -1,5 +1,4 @@
-// Builds requests from named inputs, for C++ programs that run the engine in their own process. See
-// docs/cpp.md.
+// Requests from named inputs, for C++ programs that run the engine themselves. See docs/cpp.md.
 
 #pragma once
 
@@ -29,7 +28,7 @@ struct NamedSparse {
   std::vector<std::vector<float>> weights = {};  // Weighted inputs: one weight per id.
 };
 
-// Named inputs of a request. Inputs that are left out are empty, or have their default.
+// Inputs that are left out are empty, or have their default.
 struct NamedInputs {
   uint32_t num_examples = 0;
   std::vector<NamedDense> dense = {};

@@ -9,14 +9,13 @@
 namespace embershard {
 namespace {
 
-// Text of an early answer.
 std::string ReasonText(const EarlyCompletion& early) {
   const std::string what =
       early.why == StatusReason::kAbandoned ? "the client left" : "the deadline passed";
   return what + (early.runs ? " while the request ran" : " while the request waited");
 }
 
-// Response of a request for which the model failed: only its times.
+// Response of a request for which the model failed.
 Response Waited(const Request& request, Clock::time_point until) {
   Response response;
   response.num_ids = request.num_ids;
@@ -24,7 +23,7 @@ Response Waited(const Request& request, Clock::time_point until) {
   return response;
 }
 
-// Answers a request without allocating memory.
+// Allocates no memory.
 void AnswerFailed(std::unique_ptr<Request>& request) {
   if (request == nullptr) return;
   const std::unique_ptr<Request> answered = std::move(request);

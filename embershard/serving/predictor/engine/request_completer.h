@@ -16,16 +16,14 @@
 
 namespace embershard {
 
-// Status of every request after Engine::Stop().
 Status ShuttingDown();
 
-// Status of every request after the version was withdrawn because of a stuck batch.
+// Status of every request after a stuck batch.
 Status VersionWithdrawn();
 
 // Thread-safe.
 class RequestCompleter {
  public:
-  // Owns neither argument; both must outlive this object.
   RequestCompleter(BatchExecutor* executor, Telemetry* telemetry)
       : executor_(executor), telemetry_(telemetry) {}
 
@@ -34,8 +32,8 @@ class RequestCompleter {
   // throws.
   void Run(Due due, BatchingQueue* held);
 
-  // Sets a function that is called after each batch that failed because of a lost device. REQUIRES:
-  // nothing runs yet.
+  // `lost` is called after each batch that failed because of a lost device. REQUIRES: nothing runs
+  // yet.
   void OnDeviceLost(std::function<void()> lost) { on_device_lost_ = std::move(lost); }
 
   // Never throws.

@@ -67,7 +67,6 @@ Status Compare(const OutputSpec& output, const std::vector<float>& expected,
   return {};
 }
 
-// Parameters of a check.
 struct Check {
   float tolerance;
   BatchExecutor* executor;
@@ -107,7 +106,6 @@ Status CheckBatch(const Model& model, std::span<const std::unique_ptr<Request>> 
 
 using Requests = std::vector<std::unique_ptr<Request>>;
 
-// Views over one of the model's samples.
 Result<std::unique_ptr<Request>> RequestOfSample(const Model& model, size_t index) {
   Result<std::unique_ptr<Request>> request = RequestOf(model, model.samples()[index]);
   if (request.ok()) return request;

@@ -1,5 +1,3 @@
-// Checks at start that a model returns the outputs that its package expects.
-
 #pragma once
 
 #include "base/read_control.h"
@@ -16,9 +14,8 @@ inline constexpr float kSampleTolerance = 1e-5F;
 // Runs the model's samples through validation, the builder and the model, one by one and all
 // merged. Fails with kBadPackage, naming file, sample, output and example, if validation refuses a
 // sample or an output differs by more than tolerance * max(1, |expected|): 100 times that if the
-// dense program is in bfloat16, 1000 times if its layers' outputs are rounded as well. A failing
-// model's status is returned. `control` (may be null) counts each batch as a step and can stop the
-// check. `buffers` are used for the batches.
+// dense program is in bfloat16, 1000 times if its layers' outputs are rounded as well. `control`
+// (may be null) counts each batch as a step and can stop the check.
 Status CheckSamples(const Model& model, float tolerance, BatchExecutor* executor, Slot* buffers,
                     ReadControl* control = nullptr);
 

@@ -23,7 +23,6 @@ namespace {
 constexpr char kMagic[] = "embershard recording";
 constexpr uint32_t kFormat = 2;
 
-// A message as it is written to the file.
 std::string Framed(const google::protobuf::MessageLite& message) {
   constexpr size_t kSizeBytes = 4, kFrameBytes = 16;
   std::string bytes(kFrameBytes, '\0');
@@ -38,7 +37,7 @@ std::string Framed(const google::protobuf::MessageLite& message) {
   return bytes;
 }
 
-// Writes all bytes. Returns false on an error, with errno set.
+// Returns false on an error, with errno set.
 bool WriteAll(int descriptor, const std::string& bytes) {
   size_t done = 0;
   while (done < bytes.size()) {

@@ -44,7 +44,6 @@ struct RecorderOptions {
   std::function<void(const std::string& words)> report = {};
 };
 
-// The model that answers the recorded calls.
 struct RecordedModel {
   std::string name;
   int64_t version = 0;
@@ -78,7 +77,6 @@ class Recorder {
              const v1::PredictResponse& response,
              std::chrono::system_clock::time_point arrival) noexcept;
 
-  // Writes the rest of the file. Later offers have no effect. May be called more than once.
   void Close();
 
   RecorderCounts counts() const;
@@ -96,7 +94,6 @@ class Recorder {
   void WriteLoop();
   void Write(const Waiting& call);
   void End(const std::string& problem);
-  // Reports once if the path no longer names the file.
   void CheckPath();
   void Report(const std::string& words) const;
 

@@ -63,8 +63,7 @@ struct Server::State {
             const auto& request, auto* response) -> Status {
           const auto engine = served->Find(request.model(), request.version(), request.label());
           if (!engine.ok()) {
-            // Clients usually call GetModel first, and send no predictions to a model that it does
-            // not find.
+            // Clients usually call GetModel first, and send no predictions if it fails.
             served->telemetry().CountArrival();
             served->telemetry().CountEnd({.outcome = OutcomeOf(engine.status())});
             return engine.status();

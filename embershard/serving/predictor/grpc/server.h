@@ -57,11 +57,11 @@ std::string GetModelSerialized(const Manifest& manifest, const Limits& limits);
 // Thread-safe.
 class Server {
  public:
-  // Starts a server. Fails with kUnavailable if it cannot listen on the address, like
-  // Recorder::Open() and CheckSecurity(), and with kNotFound if calls are to be recorded and not
-  // exactly one model is served. `control` (not owned; must outlive the server) answers questions
-  // about the repository, and takes load and unload requests if `model_control` is set. Null: the
-  // served models never change.
+  // Fails with kUnavailable if it cannot listen on the address, like Recorder::Open() and
+  // CheckSecurity(), and with kNotFound if calls are to be recorded and not exactly one model is
+  // served. `control` (not owned; must outlive the server) answers questions about the repository,
+  // and takes load and unload requests if `model_control` is set. Null: the served models never
+  // change.
   static Result<std::unique_ptr<Server>> Start(std::shared_ptr<ServedModels> served,
                                                const ServerOptions& options,
                                                ModelControl* control = nullptr);
@@ -72,16 +72,14 @@ class Server {
 
   int port() const;
 
-  // Connections refused because of ConnectionLimits::max_connections.
   uint64_t connections_refused() const;
 
-  // Unauthenticated connections that OpenConnections has reset.
   uint64_t strangers_reset() const;
 
-  // Sets health to NOT_SERVING, refuses new calls, answers the accepted ones, closes the port and
-  // returns. Calls that take longer than `timeout` are answered CANCELLED, and Drain() returns
-  // after the model has finished with them. It does not wait for health watches or calls without a
-  // whole message. May be called more than once, but not from an answer's callback.
+  // Sets health to NOT_SERVING, refuses new calls, answers the accepted ones and closes the port.
+  // Calls that take longer than `timeout` are answered CANCELLED; Drain() still waits for the model
+  // to finish them. It does not wait for health watches or calls without a whole message. May be
+  // called more than once, but not from an answer's callback.
   void Drain(std::chrono::milliseconds timeout);
 
   // All zero if calls are not recorded. Final after Drain().

@@ -1,5 +1,3 @@
-// Maps Status to gRPC's status.
-
 #pragma once
 
 #include <grpcpp/support/status.h>

@@ -1,5 +1,4 @@
-// Sums of table rows, bag by bag. This is the innermost loop of a lookup, implemented once for each
-// vector width of the processor.
+// Sums of table rows, bag by bag: the innermost loop of a lookup, once for each vector width.
 //
 // A row's value is float(scale * code + bias), rounded once, or its fp16 widened to float, or its
 // fp32. Values are added in the order of the list, rounding after each addition. With weights,
@@ -70,7 +69,6 @@ struct BagSumsKernel {
   bool (*any_outside)(const int64_t* rows, size_t size, int64_t begin, int64_t end) = nullptr;
 };
 
-// Returns the fastest kernel that this processor supports.
 const BagSumsKernel& BestBagSums();
 
 extern const BagSumsKernel kScalarBagSums;

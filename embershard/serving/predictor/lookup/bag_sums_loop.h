@@ -41,8 +41,7 @@ struct Row {
   const typename V::Floats bias;
 };
 
-// Sums kVectors vectors of columns from `first` on. A vector has kWidth columns, or tail_columns
-// with kTail.
+// A vector has kWidth columns, or tail_columns with kTail.
 template <class V, WeightType kType, size_t kVectors, bool kWeighted, bool kTail>
 void SumBlock(const BagSumsCall& call, size_t first, size_t tail_columns) {
   const size_t n = kTail ? tail_columns : V::kWidth;
@@ -98,7 +97,7 @@ void SumBlock(const BagSumsCall& call, size_t first, size_t tail_columns) {
   }
 }
 
-// Sums a block of `vectors` vectors, which is one of 1 .. kVectors.
+// `vectors` is one of 1 .. kVectors.
 template <class V, WeightType kType, bool kWeighted, size_t kVectors>
 void SumBlockOf(size_t vectors, const BagSumsCall& call, size_t first) {
   if (vectors == kVectors) {
@@ -108,8 +107,7 @@ void SumBlockOf(size_t vectors, const BagSumsCall& call, size_t first) {
   }
 }
 
-// Sums blocks of up to 8 vectors, whose sums fit into registers, then columns that do not fill a
-// vector.
+// The sums of up to 8 vectors fit into registers. Columns that do not fill a vector come last.
 template <class V, WeightType kType, bool kWeighted>
 void SumColumns(const BagSumsCall& call) {
   constexpr size_t kVectorsMax = 8;

@@ -1,9 +1,8 @@
 // Assigns the pieces of a batch's lookups to devices. Deterministic: uses no thread and no clock.
 //
 // A piece is some bags of one part (lookup_part.h). Pieces are ordered by part, for a few hundred
-// bags at a time, so that rows of a small table are read again from the cache. Pieces that only one
-// device can do are placed first. Then a piece of a replicated shard goes to the replica that has
-// the fewest bytes to read so far.
+// bags at a time, so that rows of a small table stay in the cache. Pieces of a replicated shard
+// come last and go to the replica that has the fewest bytes to read so far.
 
 #pragma once
 
@@ -30,7 +29,6 @@ struct LookupTask {
   uint32_t piece_end = 0;
 };
 
-// One device's share of a batch.
 struct DeviceShare {
   std::vector<LookupPiece> pieces;
   std::vector<LookupTask> tasks;  // Ranges of `pieces`.
@@ -46,7 +44,7 @@ class BatchCut {
  public:
   BatchCut(std::span<const LookupPart> parts, size_t devices);
 
-  // Cuts a batch. `parts` must be those of the constructor. See LookupBatch.
+  // `parts` must be those of the constructor. See LookupBatch.
   void Cut(std::span<const LookupPart> parts, std::span<const JaggedRows> lists,
            std::span<const LookupMatrix> matrices);
 

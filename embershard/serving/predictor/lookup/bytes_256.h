@@ -59,7 +59,6 @@ struct Bytes256 {
       _mm256_maskstore_ps(to, First(n), values);
     }
   }
-  // Mask of the first n of 8 lanes.
   static Ints First(size_t n) {
     return _mm256_cmpgt_epi32(Set32(static_cast<int>(n)),
                               _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));

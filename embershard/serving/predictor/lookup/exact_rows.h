@@ -1,5 +1,4 @@
 // Prefetches the rows of a call of exact_sums.h in order, and reads their headers 8 at a time.
-// Included by exact_sums.h.
 
 #pragma once
 
@@ -47,7 +46,7 @@ class ExactRows {
   }
   uint32_t ScaleOf(const std::byte* codes) const { return HeaderOf(codes) & 0xFFFFU; }
 
-  // Reads headers up to row `to`. Drops the rows before `begin` to make room.
+  // Drops the rows before `begin` to make room.
   void Read(int64_t begin, int64_t to) {
     MoveUp(begin);
     to = to < end_ ? to : end_;
@@ -64,13 +63,12 @@ class ExactRows {
     }
   }
 
-  // Reads the headers from `row` on again, with a unit for scales of this exponent.
+  // Uses a unit for scales of this exponent.
   void ReadAgain(int64_t row, uint32_t scale_exponent) {
     SetExponent(scale_exponent);
     read_ = begin_ + (row - begin_) / kHeaderRows * kHeaderRows;
   }
 
-  // Returns true if `size` further rows can be prefetched.
   bool CanFetch(size_t size) const {
     const int64_t end = fetch_end_ < begin_ + kRoom ? fetch_end_ : begin_ + kRoom;
     return static_cast<size_t>(end - fetched_) >= size;
@@ -110,8 +108,7 @@ class ExactRows {
     exponent_ = exponent < 4 ? 1 : exponent > kExponentMax + 3 ? kExponentMax : exponent - 3;
   }
 
-  // Prefetches a row with its header, which may be on another cache line. The header is not
-  // prefetched if it is far from the shard's columns.
+  // Also prefetches the header if it is near the shard's columns, perhaps on another cache line.
   template <int kCache>
   [[gnu::always_inline]] static inline void FetchRow(const std::byte* codes, size_t bytes) {
     const std::byte* const begin = codes - kScaleAndBiasBytes;

@@ -23,7 +23,6 @@
 namespace embershard {
 namespace {
 
-// kLines: see ExactRows.
 template <class C, size_t kLines>
 class ExactSums {
  public:
@@ -60,7 +59,7 @@ class ExactSums {
     float bias;
   };
 
-  // Prefetches the memory of a later bag's sums, so that writing them need not wait.
+  // Writing the sums of a later bag then need not wait.
   void FetchSums(size_t bag) const {
     if (bag >= call_.bags) return;
     const float* const sums = call_.sums + bag * call_.stride;
@@ -78,8 +77,8 @@ class ExactSums {
     }
   }
 
-  // Sums a group in which some scale is not a multiple of the unit. Chooses another unit by the
-  // largest scale. Rows whose scale is no multiple of that one are added in floating point.
+  // Sums a group whose scales are not all multiples of the unit. Chooses another unit by the
+  // largest scale, and adds rows whose scale is no multiple of that one in floating point.
   void SumMixedScales(int64_t begin, int64_t end, bool first, float* to) {
     const std::byte* const* const at = rows_.at(begin);
     const auto size = static_cast<size_t>(end - begin);
@@ -144,8 +143,7 @@ class ExactSums {
     }
   }
 
-  // Prefetches as many later rows as it sums, spread evenly, because few prefetches can be
-  // outstanding.
+  // Prefetches one later row per summed row, because few prefetches can be outstanding.
   template <size_t kBlocks, bool kTail>
   void SumBlocks(const Group& group, size_t column, bool first, float* to) {
     const size_t n = kTail ? call_.columns - column : C::kColumns;
@@ -185,7 +183,6 @@ void SumGroups(const BagSumsCall& call, void (*sum_floats)(const BagSumsCall&)) 
   ExactSums<C, 0>(call, sum_floats).Sum();
 }
 
-// `sum_floats` sums weighted bags, and bags of few rows.
 template <class C>
 void SumExactly(const BagSumsCall& call, void (*sum_floats)(const BagSumsCall&)) {
   if (call.weights != nullptr) return sum_floats(call);
@@ -208,7 +205,6 @@ void SumExactly(const BagSumsCall& call, void (*sum_floats)(const BagSumsCall&))
   }
 }
 
-// Rows whose codes take up to 32 bytes are summed by Narrow8 and Narrow4.
 template <class V, class Int8, class Int4, class Narrow8 = Int8, class Narrow4 = Int4>
 constexpr BagSumsKernel KernelOf(const char* name) {
   const auto int8 = [](const BagSumsCall& call) {

@@ -41,8 +41,8 @@ static inline float UnitOf(uint32_t exponent) {
   return unit;
 }
 
-// Returns true if `scale` is finite, not negative, and a multiple of UnitOf(exponent). Sets its
-// multiplier. REQUIRES: the multiplier fits into 16 bits.
+// Sets the multiplier if `scale` is finite, not negative, and a multiple of UnitOf(exponent).
+// REQUIRES: the multiplier fits into 16 bits.
 static inline bool MultiplierOf(uint32_t scale, uint32_t exponent, int16_t* multiplier) {
   if (scale >= kInfiniteHalf) return false;  // Infinite, NaN or negative.
   const uint32_t own = scale >> 10 > 0 ? scale >> 10 : 1;

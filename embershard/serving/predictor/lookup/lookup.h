@@ -16,7 +16,7 @@ struct JaggedRows {
   const float* weights = nullptr;    // [total], or null if unweighted.
 };
 
-// A row-major matrix that a lookup fills, with one row per bag or per id of a sequence.
+// A row-major matrix with one row per bag or per id of a sequence.
 struct LookupMatrix {
   float* values = nullptr;
   size_t bags = 0;
@@ -28,11 +28,11 @@ struct LookupMatrices {
   LookupMatrix request;
   LookupMatrix example;
 
-  // One matrix for each of Schema::sequences, in that order. It has a row for each id of the input.
+  // One matrix for each of Schema::sequences, with a row for each id of the input.
   std::span<const LookupMatrix> sequences = {};
 };
 
-// Memory use of one device, and its counters since it was created.
+// Memory use, and counters since the device was created.
 struct DeviceLoad {
   std::string name;          // Name in the plan, such as "cpu:0".
   uint64_t table_bytes = 0;  // Size of the rows on the device.

@@ -1,5 +1,3 @@
-// Threads of one device of a plan, which do its share of a batch.
-
 #pragma once
 
 #include <atomic>
@@ -29,8 +27,8 @@ enum class LookupPhase {
 // called on one thread, which may call Work() in between.
 class LookupDevice {
  public:
-  // Uses `threads` threads, at least one. The first `callers` of them call Work() from outside; the
-  // device creates the others.
+  // The first `callers` of the `threads` call Work() from outside; the device creates the others.
+  // REQUIRES: threads >= 1.
   LookupDevice(std::string name, uint64_t table_bytes, size_t threads, size_t callers,
                const BagSumsKernel& kernel);
   LookupDevice(const LookupDevice&) = delete;
@@ -42,7 +40,6 @@ class LookupDevice {
   // Wakes at most one of its own threads for each task, less `callers` tasks.
   void Wake(size_t callers);
 
-  // Runs tasks as thread number `thread` until none is left.
   void Work(size_t thread);
 
   // Waits for the threads that were woken. Returns their first failure, if any.
@@ -59,7 +56,6 @@ class LookupDevice {
   const std::string name_;
   const uint64_t table_bytes_;
 
-  // Totals over all batches.
   std::atomic<uint64_t> lookup_ns_ = 0;
   std::atomic<uint64_t> batches_ = 0;
   std::atomic<uint64_t> rows_ = 0;
@@ -74,7 +70,7 @@ class LookupDevice {
   static constexpr uint64_t kOneFromBack = uint64_t{1} << 32;
   std::atomic<uint64_t> taken_ = 0;
 
-  // One for each thread, which only that thread uses during a phase.
+  // Buffers by thread; only that thread uses its element during a phase.
   std::vector<PieceSums> sums_;
   std::vector<Status> statuses_;
   std::vector<std::chrono::nanoseconds> elapsed_;

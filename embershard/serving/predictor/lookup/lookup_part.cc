@@ -17,7 +17,6 @@ constexpr size_t kRowsAheadMax = 64;
 constexpr size_t kFarBytes = size_t{8} << 20;
 constexpr int64_t kRowsFar = 64;
 
-// Fills the fields that follow from the input, table and shard.
 LookupPart PartOf(const Package& package, const SparseInput& input, size_t table_index,
                   const Shard& shard) {
   const TableSpec& table = package.manifest().tables[table_index];
@@ -40,7 +39,6 @@ LookupPart PartOf(const Package& package, const SparseInput& input, size_t table
   return part;
 }
 
-// Fills `further` of the parts from `begin` on, which belong to one lookup.
 void LinkFurther(size_t begin, std::vector<LookupPart>* parts) {
   for (size_t i = begin; i < parts->size(); ++i) {
     LookupPart& part = (*parts)[i];

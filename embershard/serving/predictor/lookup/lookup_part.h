@@ -23,7 +23,6 @@
 
 namespace embershard {
 
-// One shard of a table, read by one lookup or one sequence of the schema.
 struct LookupPart {
   size_t lists = 0;   // Position in LookupBatch::lists.
   size_t matrix = 0;  // Position in LookupBatch::matrices.
@@ -57,7 +56,6 @@ struct LookupPart {
   size_t read_begin = 0;
   size_t read_end = 0;
 
-  // See BagSumsCall.
   int64_t rows_ahead = 0;
   int64_t rows_far = 0;
 
@@ -70,10 +68,9 @@ struct LookupPart {
 constexpr size_t MatrixOf(Scope scope) { return scope == Scope::kRequest ? 0 : 1; }
 constexpr size_t kFirstSequence = 2;
 
-// Sets rows_ahead and rows_far from the number of bytes that the part reads of each row.
 void SetRowsAhead(LookupPart* part);
 
-// All parts of the plan that the package was opened with. They point into the package's tables.
+// The parts point into the package's tables.
 std::vector<LookupPart> LookupPartsOf(const Package& package);
 
 }  // namespace embershard

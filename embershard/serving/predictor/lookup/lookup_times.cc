@@ -10,9 +10,8 @@
 namespace embershard {
 namespace {
 
-// Size of the matrix that sums are written to, as wide as a matrix of many tables. Each batch
-// writes other columns, because in a server a table's columns are no longer in the core's caches
-// either.
+// The matrix is as wide as one of many tables. Each batch writes other columns, because in a server
+// a table's columns have left the core's caches, too.
 constexpr size_t kMatrixColumns = 4096;
 constexpr size_t kMatrixValues = size_t{4} << 20;
 

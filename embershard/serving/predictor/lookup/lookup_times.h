@@ -12,18 +12,16 @@
 
 namespace embershard {
 
-// A table in memory.
 struct MeasuredTable {
   std::span<const std::byte> rows;  // RowBytes(weights, dim) bytes each.
   WeightType weights = WeightType::kInt8;
   size_t dim = 0;
 };
 
-// Returns the CPU time of one lookup of each batch, in seconds, measured on a device like that of a
-// plan. `ids` holds the batches one after another, each of offsets.back() row numbers. Bag b of a
-// batch sums its rows offsets[b] .. offsets[b + 1] - 1. Fails with kInternal if the table has no
-// such row. REQUIRES: whole rows and whole batches, at least one of each, and ascending offsets
-// from 0.
+// Returns the CPU seconds of one lookup of each batch. `ids` holds the batches one after another,
+// each of offsets.back() row numbers. Bag b sums rows offsets[b] .. offsets[b + 1] - 1 of its
+// batch. Fails with kInternal if the table has no such row. REQUIRES: whole rows and whole batches,
+// at least one of each, and ascending offsets from 0.
 Result<std::vector<double>> LookupTimes(const MeasuredTable& table, std::span<const int64_t> ids,
                                         std::span<const int64_t> offsets);
 

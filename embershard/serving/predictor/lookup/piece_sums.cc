@@ -30,8 +30,7 @@ Status OutOfRange(const LookupPart& part, const int64_t* begin, const int64_t* e
                   std::to_string(*invalid));
 }
 
-// Prefetches the first rows of a piece, and returns their number. Rows need no check, because
-// prefetching an invalid address is harmless. Must be inlined: see Prefetch().
+// Rows need no check: prefetching an invalid address is harmless. Must be inlined, see Prefetch().
 [[gnu::always_inline]] inline int64_t PrefetchFirst(const LookupPiece& piece,
                                                     const LookupBatch& batch) {
   const LookupPart& part = batch.parts[piece.part];
@@ -164,8 +163,7 @@ void PieceSums::KeepRowsOf(const LookupPart& part, const LookupPiece& piece,
   }
 }
 
-// Sums the vectors of the part's rows into a buffer first, because other parts write the vectors
-// between them.
+// Sums into a buffer first, because other parts write the vectors between these.
 void PieceSums::Scatter(const LookupPart& part, const LookupPiece& piece, const int64_t* rows,
                         BagSumsCall call) {
   float* const out = call.sums;

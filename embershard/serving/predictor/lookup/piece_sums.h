@@ -1,5 +1,3 @@
-// Sums the pieces of a batch one after another, on one thread of a lookup.
-
 #pragma once
 
 #include <cstdint>
@@ -34,19 +32,17 @@ class PieceSums {
  public:
   explicit PieceSums(const BagSumsKernel& kernel) : kernel_(kernel) {}
 
-  // Allocates buffers for all pieces that `cut` has made so far, so that Sum() allocates nothing.
+  // Lets Sum() allocate nothing for the pieces that `cut` has made so far.
   void Reserve(const BatchCut& cut);
 
-  // Sums the rows of `pieces`. Divides the sums of mean pooling that need no further part. Checks
-  // rows before it reads them, and fails with kInternal if the table has no such row.
-  // `backward`: this thread continues with pieces before these.
-  // REQUIRES: Reserve().
+  // Divides the sums of mean pooling that need no further part. Fails with kInternal for a row that
+  // the table does not have. `backward`: this thread continues with pieces before these. REQUIRES:
+  // Reserve().
   Status Sum(std::span<const LookupPiece> pieces, const LookupBatch& batch, bool backward);
 
-  // Number of rows summed so far.
   uint64_t rows() const { return rows_summed_; }
 
-  // Adds the further parts' sums to those of a first part's piece, and divides for mean pooling.
+  // Adds further parts' sums to those of a first part, and divides for mean pooling.
   static void Add(const LookupPiece& piece, const LookupBatch& batch);
 
  private:

@@ -1,5 +1,3 @@
-// Prefetches memory that is read later.
-//
 // Functions have internal linkage, because files compiled for newer processors include this.
 
 #pragma once
@@ -11,14 +9,13 @@ namespace embershard {
 
 constexpr size_t kLineBytes = 64;
 
-// Locality argument of __builtin_prefetch, which selects the cache.
+// Locality argument of __builtin_prefetch.
 constexpr int kFirstCache = 3;
 constexpr int kSecondCache = 2;
 
 // Prefetches [begin, end), which need not be valid memory. If `begin` is a multiple of 4, this
 // covers every cache line. The number of prefetches does not depend on the alignment, because a
-// branch on it would be mispredicted. Must be inlined: GCC 12 drops calls that have no other
-// effect.
+// branch on it would be mispredicted. Must be inlined: GCC 12 drops calls without other effects.
 template <int kCache = kFirstCache>
 [[gnu::always_inline]] static inline void Prefetch(const std::byte* begin, const std::byte* end) {
   __builtin_prefetch(begin, 0, kCache);

@@ -10,7 +10,7 @@
 namespace embershard {
 namespace {
 
-// Size of the rows on each device of the plan. Replicas count on each of their devices.
+// Replicas count on each of their devices.
 std::vector<uint64_t> DeviceBytes(const Package& package) {
   std::vector<uint64_t> bytes(package.plan().devices.size());
   for (const Shard& shard : package.plan().shards) {
@@ -23,9 +23,9 @@ std::vector<uint64_t> DeviceBytes(const Package& package) {
   return bytes;
 }
 
-// Number of threads of each device. Devices that hold rows share the threads equally, with at least
-// one each; the first ones take the remainder. Other devices have none. A single thread, the
-// caller's, counts for the first device with rows and works for all of them.
+// Devices that hold rows share the threads equally, with at least one each; the first ones take the
+// remainder. A single thread, the caller's, counts for the first device with rows and works for all
+// of them.
 std::vector<size_t> DeviceThreads(const std::vector<uint64_t>& bytes, size_t threads) {
   if (threads == 1) {
     std::vector<size_t> device_threads(bytes.size());

@@ -1,5 +1,3 @@
-// Lookups over the shards of a plan, with the kernels of bag_sums.h.
-
 #pragma once
 
 #include <cstddef>
@@ -40,8 +38,7 @@ class ShardedLookup {
   static Result<std::unique_ptr<ShardedLookup>> Make(const Package& package,
                                                      const ShardedLookupOptions& options);
 
-  // `devices` has one entry per device of the plan. The thread that calls Run() works for the one
-  // at position `own`.
+  // `devices` has one entry per device of the plan. The caller of Run() works for number `own`.
   ShardedLookup(const std::vector<SequenceSpec>& sequences, std::vector<LookupPart> parts,
                 std::vector<std::unique_ptr<LookupDevice>> devices, size_t own,
                 uint64_t alone_bytes)
@@ -54,9 +51,8 @@ class ShardedLookup {
       sequence_inputs_.push_back(sequence.sparse_input);
   }
 
-  // Fills the matrices completely. `sparse` has one entry for each sparse input of the schema. The
-  // vector of an empty bag is 0, and so is that of kZeroRow in a sequence. Every other vector of a
-  // sequence is the row's float(scale * code + bias).
+  // Fills the matrices. `sparse` is in the order of the schema. The vector of an empty bag is 0,
+  // and so is that of kZeroRow in a sequence.
   Status Run(std::span<const JaggedRows> sparse, const LookupMatrices& out);
 
   // Loads of the devices that hold tables, in the plan's order. Thread-safe.
@@ -70,7 +66,6 @@ class ShardedLookup {
   BatchCut cut_;
   std::vector<float> further_;
 
-  // Buffers of the current batch, reused by the next.
   std::vector<JaggedRows> lists_;
   std::vector<LookupMatrix> matrices_;
   std::vector<int64_t> single_offsets_;  // 0, 1, 2, ...: the offsets of lists of one id.

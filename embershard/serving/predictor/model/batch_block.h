@@ -33,19 +33,14 @@ class BatchBlock {
   // Upper limit of the bytes that Fill() writes.
   size_t BytesMax(const Slot& slot, size_t home) const;
 
-  // Writes the batch to `memory`, for the given home.
   void Fill(const Slot& slot, size_t home, std::byte* memory);
 
-  // The functions below require that Fill() was called.
-
-  // One section per device.
   const std::vector<BlockSection>& sections() const { return sections_; }
 
-  // The lists of a call of the home's layout. `section` is the address of its device's section.
+  // `section` is the address of the call's device's section.
   CallLists ListsOf(size_t call, const std::byte* section) const;
 
-  // Sets the inputs of the dense program that are in the block. `section` is the address of the
-  // home's section.
+  // Sets the inputs that are in the block. `section` is the address of the home's section.
   void SetInputs(std::byte* section, DenseProgramInputs* inputs,
                  std::vector<SequenceInput>* sequences) const;
 
@@ -62,7 +57,7 @@ class BatchBlock {
 
   CallPlace FillCall(const LookupCall& call, const Slot& slot, std::byte* memory);
 
-  // Appends an array to the section that is being written, and returns its offset in the section.
+  // Returns the array's offset in the section that is being written.
   template <class T>
   size_t Append(const std::vector<T>& values, std::byte* memory);
 

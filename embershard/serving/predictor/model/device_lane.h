@@ -26,7 +26,6 @@ struct LoadedDevice {
   std::unique_ptr<DeviceMemory> weights;
   std::unique_ptr<Device> device;  // Destroyed before the weights, which it reads.
 
-  // Totals since the device was loaded.
   std::atomic<uint64_t> lookup_ns = 0;
   std::atomic<uint64_t> dense_ns = 0;
   std::atomic<uint64_t> batches = 0;
@@ -35,7 +34,7 @@ struct LoadedDevice {
   std::atomic<uint64_t> memory_bytes = 0;  // Memory in use now.
 };
 
-// Memory of one device or of the host, which grows with the batches of one slot.
+// Memory of one device or of the host, for one slot.
 class GrowingMemory {
  public:
   // REQUIRES: nothing uses the memory.
@@ -54,7 +53,6 @@ class GrowingMemory {
   std::unique_ptr<DeviceMemory> memory_;
 };
 
-// State of one slot on one device.
 struct DeviceLane {
   std::unique_ptr<DeviceStream> stream;
   std::unique_ptr<DeviceEvent> begun;
@@ -66,7 +64,7 @@ struct DeviceLane {
   GrowingMemory results;  // Results of lookups and, on the home, of all later steps.
 };
 
-// State of one slot. A batch uses it from Run() to Synchronize().
+// A batch uses it from Run() to Synchronize().
 struct Lane {
   Lane(const DeviceLayout& layout, const Schema& schema) : block(layout, schema) {}
 
@@ -75,7 +73,6 @@ struct Lane {
   GrowingMemory pinned;   // Pinned memory of the block.
   GrowingMemory outputs;  // Pinned memory of the program's outputs, one after another.
 
-  // Buffers of the current batch, reused by the next.
   std::vector<DeviceMatrix> matrices;  // Targets of ColumnCopy, on the home.
   std::vector<DeviceMatrix> staged;    // Result of each call, on the device that computed it.
   std::vector<DeviceMatrix> arrived;   // Result of each call, on the home.
@@ -90,7 +87,6 @@ class MatrixPlacer {
  public:
   size_t bytes() const { return end_; }
 
-  // Returns the offset of the matrix.
   size_t Add(const DeviceMatrix& matrix) {
     const size_t begin = end_;
     end_ = RoundUp(begin + matrix.size_bytes(), kMatrixAlignment);

@@ -108,8 +108,7 @@ class DeviceModel final : public Model {
             StatusReason::kDeviceLost};
   }
 
-  // Waits for the enqueued work of a batch that failed, which uses the slot's memory. Returns the
-  // error to report.
+  // Waits for the batch's enqueued work, which uses the slot's memory. Returns the error to report.
   Status EndFailedBatch(const Lane& lane, Status status) {
     for (const DeviceLane& device : lane.devices) {
       const Status ended = device.stream->Synchronize();
@@ -123,7 +122,6 @@ class DeviceModel final : public Model {
     return lost_ ? LostStatus() : status;
   }
 
-  // Packs the rows of a device, copies them there, and loads the program.
   Status LoadDevice(size_t position, ProgramBytes program) {
     LoadedDevice& loaded = *devices_[position];
     const size_t bytes = std::max<size_t>(layout_.weight_bytes[position], kDeviceRowAlignment);
@@ -150,8 +148,7 @@ class DeviceModel final : public Model {
                                package_->schema());
   }
 
-  // The error for a plan whose shards do not fit into a device's memory. It names the largest
-  // tables.
+  // A plan's shards do not fit into a device's memory. The error names the largest tables.
   Status TooSmall(size_t position, size_t bytes, const Status& status) const {
     if (status.code() != StatusCode::kResourceExhausted) return status;
     std::vector<const PackedShard*> shards;
@@ -185,7 +182,6 @@ class DeviceModel final : public Model {
     return {};
   }
 
-  // Enqueues all work of a batch.
   Status Enqueue(const Slot& slot, size_t home, Lane* lane) {
     RETURN_IF_ERROR(FillBlock(slot, home, lane));
     RETURN_IF_ERROR(PlaceResults(slot, home, lane));
@@ -206,7 +202,7 @@ class DeviceModel final : public Model {
     return {};
   }
 
-  // Reserves memory for results, and sets their addresses on the home and the other devices.
+  // Sets the addresses of results on the home and the other devices.
   Status PlaceResults(const Slot& slot, size_t home, Lane* lane) {
     const Schema& schema = package_->schema();
     const std::vector<LookupCall>& calls = layout_.homes[home].calls;
@@ -257,7 +253,7 @@ class DeviceModel final : public Model {
     return {};
   }
 
-  // Grows a slot's memory on a device to at least `bytes`, and updates the device's memory_bytes.
+  // Grows the memory to at least `bytes`, and updates the device's memory_bytes.
   Status Reserve(size_t device, size_t bytes, GrowingMemory* memory) {
     LoadedDevice& loaded = *devices_[device];
     const size_t before = memory->size_bytes();
@@ -267,7 +263,6 @@ class DeviceModel final : public Model {
     return reserved;
   }
 
-  // Copies a device's section of the block there, and runs its lookups.
   Status EnqueueLookups(size_t home, size_t device, Lane* lane) {
     DeviceLane& on_device = lane->devices[device];
     const BlockSection& section = lane->block.sections()[device];
@@ -311,7 +306,6 @@ class DeviceModel final : public Model {
                                     });
   }
 
-  // Copies the results of the other devices to the home.
   Status EnqueueTransfers(size_t home, Lane* lane) {
     const std::vector<LookupCall>& calls = layout_.homes[home].calls;
     DeviceStream& stream = *lane->devices[home].stream;
@@ -391,7 +385,6 @@ class DeviceModel final : public Model {
     return (output.scope == Scope::kRequest ? slot.requests : slot.examples) * output.width;
   }
 
-  // Copies the outputs from pinned memory to the slot.
   void TakeOutputs(const Lane& lane, Slot* slot) const {
     const std::vector<OutputSpec>& specs = package_->schema().outputs;
     slot->outputs.resize(specs.size());
@@ -403,8 +396,8 @@ class DeviceModel final : public Model {
     }
   }
 
-  // Counts the time that each device took. Ignores times that cannot be read; if a device is lost,
-  // the next batch reports it. REQUIRES: the batch has ended without an error.
+  // Ignores times that cannot be read; if a device is lost, the next batch reports it. REQUIRES:
+  // the batch has ended without an error.
   void CountTimes(const Lane& lane, size_t home, Slot* slot) {
     for (size_t i = 0; i < devices_.size(); ++i) {
       const DeviceLane& device = lane.devices[i];

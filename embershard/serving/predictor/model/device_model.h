@@ -14,7 +14,7 @@
 
 namespace embershard {
 
-// Makes the device `name`, such as "cuda:0". `layout` outlives the device.
+// Makes a device such as "cuda:0". `layout` outlives the device.
 using DeviceMaker = std::function<Result<std::unique_ptr<Device>>(
     const std::string& name, size_t position, const DeviceLayout& layout)>;
 
@@ -31,8 +31,7 @@ struct DeviceModelOptions {
   ReadControl* control = nullptr;
 };
 
-// Packs the tables, copies them to the devices of the package's plan, and loads the dense program
-// on each of them.
+// Packs the tables, copies them to the plan's devices, and loads the dense program on each.
 Result<std::unique_ptr<Model>> MakeDeviceModel(std::shared_ptr<const Package> package,
                                                const DeviceMaker& make_device,
                                                const DeviceModelOptions& options);

@@ -1,5 +1,3 @@
-// A loaded model, which consists of a package, its lookups and its dense program.
-
 #pragma once
 
 #include <filesystem>
@@ -22,8 +20,7 @@ struct ProgramReport {
   bool is_substitute = false;  // True if the package prefers another program, which is logged.
 };
 
-// Runs batches. An interface, so that tests of batching and engine can use small fake models. Final
-// implementations: PackageModel, DeviceModel.
+// An interface, so that tests can use fake models besides PackageModel and DeviceModel.
 class Model {
  public:
   virtual ~Model() = default;
@@ -36,7 +33,6 @@ class Model {
   // layers round only their weights to bfloat16, or its lookups compute in float16.
   virtual bool rounds_elsewhere() const { return false; }
 
-  // True if batches run on GPUs.
   virtual bool is_on_gpus() const { return false; }
 
   virtual const ProgramReport& program() const {
@@ -44,15 +40,14 @@ class Model {
     return none;
   }
 
-  // Number of batches that can run at a time, at least 1. Each runs in a slot with its own number,
-  // which has its own lookups and scratch memory.
+  // Number of batches that can run at a time, at least 1.
   virtual size_t slots() const { return 1; }
 
-  // Runs the batch in `slot`. Reads the fields that the builder filled, and fills the others. Calls
-  // with the same Slot::number must not run concurrently. Never throws.
+  // Reads the fields of `slot` that the builder filled, and fills the others. Calls with the same
+  // Slot::number must not run concurrently. Never throws.
   virtual Status Run(Slot& slot) = 0;
 
-  // Memory use and counters of the devices since the model was loaded. Thread-safe.
+  // Counters since the model was loaded. Thread-safe.
   virtual std::vector<DeviceLoad> device_loads() const { return {}; }
 };
 
@@ -64,8 +59,8 @@ struct ModelOptions {
   // Threads for lookups, and for the dense program after them. 0: CoreCount(). At most kThreadsMax.
   int threads = 0;
 
-  // Number of batches that run at a time. They share the threads equally, with at least one thread
-  // each. 0: one batch per thread. At most kThreadsMax.
+  // Batches that run at a time share the threads equally, with at least one thread each. 0: one
+  // batch per thread. At most kThreadsMax.
   int slots = 1;
 
   // Transfers vectors between devices that have their own memory as float16 instead of float32.
@@ -74,30 +69,27 @@ struct ModelOptions {
   // Target of the dense program; see ChooseProgram(). Empty: depends on the processor.
   std::string dense_program;
 
-  // Folder of the installed Python package fbgemm_gpu. Empty: FBGEMM's operators are not loaded,
-  // and dense programs that use them are refused.
+  // Folder of the installed package fbgemm_gpu. Empty: programs that use its operators are refused.
   std::filesystem::path fbgemm_folder;
 
-  // Runs the reading and computing of a load. Null: the calling thread does. The calling thread
-  // starts the model's own threads in either case.
+  // Runs the reading and computing of a load, but starts no threads of the model. Null: the calling
+  // thread does.
   Background* background = nullptr;
 };
 
-// Number of batches that a model with these options runs at a time.
 size_t SlotCount(const ModelOptions& options);
 
-// Opens and checks the package, and makes a model of it. Does not run the package's samples: the
-// engine does, because it has the builder of requests. Fails with kInvalidArgument if threads or
-// slots are out of range.
+// Opens and checks the package. Does not run its samples: the engine does, because it has the
+// builder of requests. Fails with kInvalidArgument if threads or slots are out of range.
 Result<std::unique_ptr<Model>> LoadPackageModel(const std::filesystem::path& folder,
                                                 const ModelOptions& options);
 
-// Same as above, without reading the manifest again.
+// Does not read the manifest again.
 Result<std::unique_ptr<Model>> LoadPackageModel(const PackageOutline& outline,
                                                 const ModelOptions& options);
 
-// Same as above for an open package. Several models may share it, and then have its tables, id maps
-// and samples in memory only once. Uses only `control` of `options.package`.
+// Several models may share `package`, and then have its tables, id maps and samples in memory only
+// once. Uses only `control` of `options.package`.
 Result<std::unique_ptr<Model>> MakePackageModel(std::shared_ptr<const Package> package,
                                                 const ModelOptions& options);
 

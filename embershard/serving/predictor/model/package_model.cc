@@ -69,11 +69,9 @@ class PackageModel final : public Model {
   }
 
  private:
-  // State of a slot's runs besides the Slot.
   struct Lane {
     std::unique_ptr<ShardedLookup> lookup;
 
-    // Views of the slot, whose memory is reused.
     std::vector<JaggedRows> sparse = {};
     std::vector<LookupMatrix> vectors = {};
     std::vector<SequenceInput> sequences = {};
@@ -131,7 +129,6 @@ class PackageModel final : public Model {
   std::vector<Lane> lanes_;  // One per slot.
 };
 
-// Adds an explanation to the error of a program that needs FBGEMM, if it is not installed.
 Status ExplainMissingFbgemm(const Status& status, const ModelOptions& options) {
   const bool wants_fbgemm = status.message().find("fbgemm::") != std::string::npos;
   if (!wants_fbgemm || !options.fbgemm_folder.empty()) return status;
@@ -139,7 +136,6 @@ Status ExplainMissingFbgemm(const Status& status, const ModelOptions& options) {
                     "; it uses operators of FBGEMM, which is not installed here (fbgemm-gpu-cpu)");
 }
 
-// Number of batches that run at a time, and threads of each.
 struct Shares {
   int slots = 1;
   int threads = 1;
@@ -178,8 +174,7 @@ Status LoadProgram(const Package& package, const ModelOptions& options, const Sh
   return {};
 }
 
-// True if the plan's devices are processors, false if they are other devices of one kind. Fails
-// with kBadPackage if they are of several kinds.
+// False if the devices are of one other kind. Fails with kBadPackage for several kinds.
 Result<bool> IsOnProcessors(const Plan& plan) {
   const auto kind_of = [](const std::string& device) { return device.substr(0, device.find(':')); };
   const std::string kind = kind_of(plan.devices[0]);

@@ -1,5 +1,3 @@
-// Chooses how to run a package's dense program.
-
 #pragma once
 
 #include <set>
@@ -20,9 +18,9 @@ struct ProgramChoice {
   ProgramReport report;
 };
 
-// Always chooses the package's TorchScript program. `target` selects how to run its layers; if it
-// is empty, this depends on the processor's `instructions`. Compiled programs in the manifest are
-// not run, which the report states. Fails with kNotFound if there is no such target.
+// Always chooses the TorchScript program. `target` selects how to run its layers; empty: by the
+// processor's `instructions`. Compiled programs in the manifest are not run, which the report
+// states. Fails with kNotFound if there is no such target.
 Result<ProgramChoice> ChooseProgram(const Manifest& manifest, const std::string& target,
                                     const std::set<std::string>& instructions);
 

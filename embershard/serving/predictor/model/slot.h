@@ -12,7 +12,6 @@
 
 namespace embershard {
 
-// The merged lists of one sparse input.
 struct SlotSparse {
   std::vector<int64_t> rows;     // [total], kZeroRow allowed.
   std::vector<int64_t> offsets;  // [bags + 1], from 0 to total.
@@ -42,7 +41,6 @@ struct Slot {
   // Filled by the dense program, in the order of Schema::outputs, each [R or B, width], row-major.
   std::vector<std::vector<float>> outputs;
 
-  // Times of the two parts of the run.
   uint32_t lookup_us = 0;
   uint32_t dense_us = 0;
 };

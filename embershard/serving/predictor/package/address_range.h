@@ -11,7 +11,6 @@
 
 namespace embershard {
 
-// Page size of the system, in bytes.
 size_t PageBytes();
 
 // Owns the addresses and their mappings. Access to a part that has not been filled ends the
@@ -29,30 +28,25 @@ class AddressRange {
   }
   ~AddressRange();
 
-  // The range begins at a multiple of the huge page size. Fails with kInternal if the system has no
-  // such range.
+  // Begins at a multiple of the huge page size. kInternal if the system has no such range.
   static Result<AddressRange> Reserve(size_t size_bytes);
 
   std::byte* base() const { return base_; }
   size_t size_bytes() const { return size_bytes_; }
 
-  // Fills a part with private, writable memory of zeros, in huge pages if the system has them.
+  // Private, writable memory of zeros, in huge pages if the system has them.
   Status MapMemory(size_t offset, size_t size_bytes);
 
-  // Fills a part with the pages of a file, read-only. The last page may extend past the end of the
-  // file, where it reads as zeros.
+  // Maps pages of a file, read-only. Those past the end of the file read as zeros.
   Status MapFile(size_t offset, size_t size_bytes, const File& file, uint64_t file_offset);
 
-  // Fills a part with the same file pages that part of another range has.
-  // REQUIRES: MapFile() has filled that part.
+  // Maps the same file pages as a part of another range. REQUIRES: that part is of MapFile().
   Status MapAgain(size_t offset, size_t size_bytes, const AddressRange& other, size_t other_offset);
 
   // Maps the pages of a mapped file in advance, and reads those that are not in the page cache.
-  // Otherwise the first access waits about a microsecond for every few pages. Does nothing if the
-  // system does not support it.
+  // Otherwise the first access waits about a microsecond for every few pages.
   void Populate(size_t offset, size_t size_bytes) const;
 
-  // Makes a filled part read-only.
   Status Seal(size_t offset, size_t size_bytes);
 
  private:

@@ -31,8 +31,8 @@ Status NotOpened(std::string_view path, std::string_view expected) {
   return BadPackage(path, ": cannot be read: ", std::strerror(errno));
 }
 
-// Opens a folder below `root`, one part of the path at a time, without following links. The result
-// is not open if a part is missing or not a folder; errno has the reason.
+// Opens one part of the path at a time, without following links. The result is not open if a part
+// is missing or not a folder; errno has the reason.
 File OpenFolder(const File& root, std::string_view path) {
   File folder(openat(root.descriptor(), ".", kFolderFlags));
   while (folder.is_open() && !path.empty()) {
@@ -44,7 +44,6 @@ File OpenFolder(const File& root, std::string_view path) {
   return folder;
 }
 
-// Describes the kind of a file that is not regular.
 const char* KindOf(mode_t mode) {
   if (S_ISDIR(mode)) return "a folder";
   if (S_ISLNK(mode)) return "a symbolic link";
@@ -57,8 +56,7 @@ struct CloseFolder {
   void operator()(DIR* folder) const { closedir(folder); }
 };
 
-// Adds the files of one folder to `files` and its folders to `folders`, with paths relative to
-// `root`. Paths may be longer than the system's limit.
+// Paths are relative to `root`, and may be longer than the system's limit.
 Status ListFolder(const File& root, const std::string& path, FileSizes* files,
                   std::vector<std::string>* folders) {
   File opened = OpenFolder(root, path);

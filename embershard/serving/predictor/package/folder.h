@@ -16,12 +16,11 @@
 
 namespace embershard {
 
-// Opens a regular file. Does not follow a link in the last part of the path. The result is not open
-// if there is no such file. `folder` is the descriptor that `path` is relative to; see openat().
-// `name` is used in errors.
+// Does not follow a link in the last part of the path. The result is not open if there is no such
+// file. `folder` is the descriptor that `path` is relative to; see openat(). Errors contain `name`.
 Result<File> OpenRegular(int folder, const std::string& path, std::string_view name);
 
-// Reads a file that no manifest lists. Fails if it is larger than `bytes_max`.
+// Reads a file that no manifest lists. Fails if the file is larger than `bytes_max`.
 Result<std::string> ReadWhole(const File& file, std::string_view name, uint64_t bytes_max);
 
 // Holds the folder itself open, so that it stays the same folder if its name changes. Errors are
@@ -34,11 +33,11 @@ class PackageFolder {
 
   ReadControl* control() const { return control_; }
 
-  // Opens a regular file. `file`: its path in the package; see IsFilePath().
+  // `file`: its path in the package; see IsFilePath().
   Result<File> OpenFile(std::string_view file) const;
 
-  // Fails if a file is missing, has another size than Manifest::files lists, or is not listed. Also
-  // refuses links and special files.
+  // Fails for a file that is missing, not listed, or of another size than Manifest::files lists.
+  // Also refuses links and special files.
   Status CheckFiles(const Manifest& manifest) const;
 
  private:
@@ -63,18 +62,16 @@ class ListedFile {
   uint64_t position() const { return position_; }
   const File& file() const { return file_; }
 
-  // Reads the next `size` bytes, at the rate that the folder's ReadControl allows. Fails if the
-  // file ends before.
+  // Reads the next bytes, at the folder's ReadControl's rate. Fails if the file ends before.
   Status Read(void* out, size_t size);
 
-  // Reads and hashes the rest of the file, and discards it.
+  // Hashes the rest of the file, and discards it.
   Status Skip();
 
-  // Fails if the digest is not the listed one. REQUIRES: the whole file has been read. Call it
-  // once.
+  // Fails if the digest is not the listed one. REQUIRES: called once, after the whole file was
+  // read.
   Status CheckDigest();
 
-  // Fails if the file's size is no longer the listed one.
   Status CheckSize() const;
 
  private:
@@ -89,11 +86,9 @@ class ListedFile {
   Sha256 sha256_;
 };
 
-// Reads and checks a whole file.
 Result<std::string> ReadListedFile(const PackageFolder& folder, const Manifest& manifest,
                                    std::string_view name);
 
-// Checks a file and discards its bytes.
 Status CheckListedFile(const PackageFolder& folder, const Manifest& manifest,
                        std::string_view name);
 

@@ -97,8 +97,7 @@ class VocabMap final : public IdMap {
 
 }  // namespace
 
-// Maps runs of ids, because maps are faster for many ids, and stops at the first run with an
-// unknown id.
+// Maps are faster for many ids, so this maps runs of them up to the first with an unknown id.
 size_t IdMap::FirstRefused(Unaligned<int64_t> ids) const {
   std::array<int64_t, kRun> rows;
   for (size_t first = 0; rejects_ && first < ids.size(); first += kRun) {

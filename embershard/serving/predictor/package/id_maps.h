@@ -21,17 +21,14 @@ class IdMap {
  public:
   virtual ~IdMap() = default;
 
-  // Writes ids.size() rows. An unknown id becomes the oov row or kZeroRow, depending on the policy.
-  // With the policy `reject` it becomes kZeroRow, because request validation has already checked
-  // the ids. Returns the number of unknown ids.
+  // Writes ids.size() rows. An unknown id becomes the oov row or kZeroRow, depending on the policy;
+  // kZeroRow with `reject`, whose ids validation has checked. Returns the number of unknown ids.
   virtual size_t Map(Unaligned<int64_t> ids, int64_t* rows) const = 0;
 
-  // Position of the first id that must be refused, or ids.size() if there is none. Cheap for
-  // policies that refuse nothing.
+  // Position of the first id that must be refused, or ids.size() if there is none.
   size_t FirstRefused(Unaligned<int64_t> ids) const;
 
  protected:
-  // `rejects`: true if unknown ids are refused.
   explicit IdMap(bool rejects) : rejects_(rejects) {}
 
  private:
@@ -51,7 +48,6 @@ inline int64_t KnownIds(const IdMapSpec& spec) {
   return spec.unknown == UnknownIds::kOov ? spec.rows - 1 : spec.rows;
 }
 
-// The row of an unknown id.
 inline int64_t UnknownRow(const IdMapSpec& spec) {
   return spec.unknown == UnknownIds::kOov ? spec.oov_row : kZeroRow;
 }

@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Builds a document from the parser's events. Returning false stops the parser.
+// Returning false from an event stops the parser.
 class Builder final : public Json::json_sax_t {
  public:
   explicit Builder(std::string_view file) : file_(file) {}
@@ -79,8 +79,7 @@ class Builder final : public Json::json_sax_t {
     return true;
   }
 
-  // Adds an element. The returned pointer is valid while the element is open, because its parent
-  // grows only after it has been closed.
+  // The returned pointer is valid while the element is open; its parent grows only after that.
   Json* Place(Json value) {
     if (open_.empty()) {
       root_ = std::move(value);

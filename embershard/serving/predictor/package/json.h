@@ -1,5 +1,4 @@
-// Parses JSON that all readers understand in the same way: UTF-8, no duplicate keys, and finite
-// numbers of 64 bits. Reads its fields, and names the field that is wrong.
+// Parses JSON that all readers understand in the same way, and names the field that is wrong.
 
 #pragma once
 
@@ -18,9 +17,9 @@ namespace embershard {
 inline constexpr size_t kJsonBytesMax = size_t{64} << 20;
 inline constexpr size_t kJsonDepthMax = 32;
 
-// Fills `document`. Fails, with field `json`, for text that is larger than kJsonBytesMax, nested
-// deeper than kJsonDepthMax, not UTF-8, or not valid JSON. Also fails for a byte order mark, a
-// duplicate key in an object, NaN, infinity, or an integer of more than 64 bits.
+// Fails, with field `json`, for text that is larger than kJsonBytesMax, nested deeper than
+// kJsonDepthMax, not UTF-8, or not valid JSON. Also fails for a byte order mark, a duplicate key in
+// an object, NaN, infinity, or an integer of more than 64 bits.
 Status ParseJson(std::string_view text, std::string_view file, nlohmann::json* document);
 
 // Writes the canonical text that digests are computed from: sorted keys, no spaces, UTF-8, and
@@ -61,7 +60,7 @@ class JsonValue {
 
   bool Has(std::string_view key) const;
 
-  // A member of an object. Its value is null if there is none.
+  // Null if the object has no such member.
   JsonValue operator[](std::string_view key) const;
 
   // Each of these refuses a value of another kind, and returns an empty one.
@@ -76,7 +75,7 @@ class JsonValue {
   // Text for which `accepts` returns true; `expected` describes it.
   std::string TextThat(bool (*accepts)(std::string_view), std::string_view expected) const;
 
-  // The value that belongs to the text, which must be one of the words.
+  // Refuses a text that is none of the words.
   template <class T>
   T Choice(std::initializer_list<std::pair<std::string_view, T>> choices) const {
     const std::string text = Text();

@@ -20,7 +20,6 @@ inline constexpr char kStableLabel[] = "stable";
 // Receives copies of requests, and its answers are discarded.
 inline constexpr char kShadowLabel[] = "shadow";
 
-// Versions by label: "stable", "canary" or "shadow".
 using Labels = std::map<std::string, int64_t, std::less<>>;
 
 bool IsLabel(std::string_view text);
@@ -28,7 +27,7 @@ bool IsLabel(std::string_view text);
 // Fails with kBadPackage; the message names the field.
 Result<Labels> ParseLabels(std::string_view json);
 
-// Labels of the model in that folder. Empty if it has no labels file.
+// Empty if the model has no labels file.
 Result<Labels> ReadLabels(const std::filesystem::path& model_folder);
 
 }  // namespace embershard

@@ -20,7 +20,7 @@
 namespace embershard {
 namespace {
 
-// Checks that the member `key` differs in all elements. Empty: the elements themselves must differ.
+// An empty `key`: the elements themselves must differ.
 void CheckDistinct(const JsonValue& list, std::string_view key) {
   std::set<std::string> seen;
   for (const JsonValue& element : list.Elements()) {
@@ -78,7 +78,7 @@ void CheckFiles(const Manifest& manifest, const JsonValue& root) {
   }
 }
 
-// Limits the sizes of files that are read as a whole, because they take memory before any check.
+// Files that are read as a whole take memory before any check.
 void CheckSizes(const Manifest& manifest, const JsonValue& root) {
   constexpr uint64_t kIdBytes = 16;  // A key and a row.
   constexpr uint64_t kSamplesBytesMax = uint64_t{1} << 30;
@@ -97,7 +97,7 @@ void CheckSizes(const Manifest& manifest, const JsonValue& root) {
 }
 
 // Checks rules across fields: names are distinct, every named file is in `files` and named once,
-// and files that are read as a whole are not too large. `manifest` was read from `root`.
+// and files that are read as a whole are not too large.
 void CheckManifest(const Manifest& manifest, const JsonValue& root) {
   CheckDistinct(root["inputs"], "name");
   CheckDistinct(root["outputs"], "name");

@@ -79,13 +79,11 @@ struct Schema {
   std::vector<SparseInput> sparse;
   std::vector<OutputSpec> outputs;
 
-  // In the order of the dense program's inputs, which is the order of the sparse inputs. The
-  // sequences of one input are in the order of its lookups.
+  // Order of the dense program's inputs: by sparse input, then by lookup.
   std::vector<SequenceSpec> sequences;
 
   uint64_t fingerprint = 0;
 
-  // Widths of the dense program's inputs.
   size_t request_dense_columns = 0;
   size_t example_dense_columns = 0;
   size_t request_pooled_columns = 0;

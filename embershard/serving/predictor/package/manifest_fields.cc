@@ -151,7 +151,7 @@ IdMapSpec ReadIds(const JsonValue& value) {
   return ids;
 }
 
-// Returns the position of the table that a lookup names. The ids must have as many rows as it has.
+// The ids must have as many rows as the table that the lookup names.
 size_t ReadLookupTable(const JsonValue& value, const std::vector<TableSpec>& tables,
                        const IdMapSpec& ids, const JsonValue& rows) {
   const std::string name = ReadPlainName(value["table"]);

@@ -12,8 +12,7 @@ namespace embershard {
 
 inline constexpr int64_t kLengthMax = (int64_t{1} << 31) - 1;  // Maximum ids in one list.
 
-// Refuses a format version that this reader does not know. Call it before checking the keys,
-// because other versions may have other keys.
+// Called before checking the keys, because other versions may have other keys.
 void CheckFormatVersion(const JsonValue& root);
 
 std::string ReadPlainName(const JsonValue& value);

@@ -1,5 +1,3 @@
-// Rules for the names and paths of a package.
-
 #pragma once
 
 #include <string_view>

@@ -21,7 +21,7 @@ namespace {
 // finds that they do not match. The package is not damaged, so it is opened again.
 constexpr int kTries = 3;
 
-// Reads the manifest itself or its digest file, which are not listed.
+// The manifest and its digest file are not listed.
 Result<std::string> ReadOwnFile(const PackageFolder& folder, const char* name) {
   ASSIGN_OR_RETURN(File file, folder.OpenFile(name));
   return ReadWhole(file, name, kJsonBytesMax);
@@ -76,7 +76,6 @@ Result<IdMaps> OpenIdMaps(const PackageFolder& folder, const Manifest& manifest)
   return maps;
 }
 
-// Parses every plan, and returns the wanted one.
 Result<Plan> ReadPlans(const PackageFolder& folder, const Manifest& manifest,
                        const std::string& wanted) {
   Plan chosen;
@@ -88,7 +87,6 @@ Result<Plan> ReadPlans(const PackageFolder& folder, const Manifest& manifest,
   return chosen;
 }
 
-// Checks the files that are not read here, such as programs and reports.
 Status CheckOtherFiles(const PackageFolder& folder, const Manifest& manifest) {
   std::set<std::string> read = {manifest.samples};
   for (const TableSpec& table : manifest.tables)
@@ -102,7 +100,7 @@ Status CheckOtherFiles(const PackageFolder& folder, const Manifest& manifest) {
   return {};
 }
 
-// Returns true if `path` is now another folder than `held`, which was opened there before.
+// `held` was opened at `path` before.
 bool WasReplaced(const File& held, const std::filesystem::path& path) {
   struct stat before;
   struct stat now;

@@ -1,5 +1,3 @@
-// A package opened for serving: its manifest, tables, id maps, plan and samples.
-
 #pragma once
 
 #include <cstddef>
@@ -40,7 +38,6 @@ struct PackageOptions {
   std::shared_ptr<const TrustedKeys> trusted = nullptr;
 };
 
-// A package of which only the manifest has been read.
 struct PackageOutline {
   std::filesystem::path path;
   File folder;  // Held open, so that no other folder gets its inode number.
@@ -61,7 +58,6 @@ using MemoryParts = std::map<std::string, uint64_t>;
 // tables do not count, because the system can reclaim their pages.
 MemoryParts MemoryOf(const Manifest& manifest, TableResidency residency);
 
-// Immutable once opened, thus thread-safe.
 class Package {
  public:
   // Checks every size and every sha256. Errors are kBadPackage with file and field, or kNotFound if
@@ -69,7 +65,6 @@ class Package {
   static Result<std::unique_ptr<Package>> Open(const PackageOutline& outline,
                                                const PackageOptions& options);
 
-  // Reads the outline of the folder first.
   static Result<std::unique_ptr<Package>> Open(const std::filesystem::path& folder,
                                                const PackageOptions& options);
 
@@ -83,9 +78,8 @@ class Package {
   const IdMap& id_map(size_t sparse_input) const { return *id_maps_[sparse_input]; }
   const std::vector<SampleRequest>& samples() const { return samples_; }
 
-  // Reads a file that the manifest lists, such as a program, and checks it again. Returns the bytes
-  // that were hashed. Fails with kBadPackage if they have changed since Open(). `control`: see
-  // PackageOptions.
+  // Reads a listed file, such as a program, and checks it again. Fails with kBadPackage if it has
+  // changed since Open(). `control`: see PackageOptions.
   Result<std::string> ReadFile(const std::string& name, ReadControl* control) const;
 
  private:
@@ -101,7 +95,7 @@ class Package {
   std::unique_ptr<TableStore> tables_;
 };
 
-// Does the same checks as Package::Open(), and keeps nothing.
+// The same checks as Package::Open().
 Status VerifyPackage(const std::filesystem::path& folder);
 
 }  // namespace embershard

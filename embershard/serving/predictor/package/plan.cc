@@ -101,15 +101,15 @@ Plan ReadPlan(const JsonValue& root, std::string_view name, const Manifest& mani
   return plan;
 }
 
-// Finds overlapping shards of one table with a line that sweeps down its rows. Holds the shards
-// that the line has reached, by first column. Their columns are disjoint, because a shard that ends
-// above the line is removed when another one needs its columns.
+// Finds overlapping shards with a line that sweeps down a table's rows. Holds the shards that the
+// line has reached, by first column. Their columns are disjoint, because a shard that ends above
+// the line is removed when another one needs its columns.
 class Sweep {
  public:
   explicit Sweep(const Plan& plan) : plan_(plan) {}
 
-  // Adds a shard. Returns a shard that it overlaps, or `shard` itself if there is none. Shards must
-  // be added in the order of their first rows.
+  // Returns a shard that `shard` overlaps, or `shard` itself. Shards must be added in the order of
+  // their first rows.
   size_t Add(size_t shard) {
     const Shard& added = plan_.shards[shard];
     auto next = reached_.lower_bound(added.column_begin);

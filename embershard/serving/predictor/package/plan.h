@@ -28,7 +28,6 @@ struct Plan {
   std::vector<Shard> shards;         // They tile every table exactly.
 };
 
-// Path of the plan `name` in the package.
 std::string PlanFile(std::string_view name);
 
 // Parses and checks the text of the plan `name`. Fails with kBadPackage, naming file and field:

@@ -18,7 +18,7 @@ Status Refusal(std::string_view file, std::string_view field, std::string_view e
 // kBadPackage, "<file>: <field>: unexpected <what>".
 Status Unexpected(std::string_view file, std::string_view field, std::string_view what);
 
-// Returns `text`, shortened at a character boundary if it is long.
+// Cuts long text at a character boundary.
 std::string Shown(std::string_view text);
 
 }  // namespace embershard

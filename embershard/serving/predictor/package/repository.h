@@ -20,15 +20,14 @@ using RepositoryModels = std::map<std::string, Result<std::vector<int64_t>>>;
 // Fails with kNotFound if the folder does not exist or cannot be read.
 Result<RepositoryModels> ListRepository(const std::filesystem::path& repository);
 
-// Returns the sha256 of a version's manifest that is currently in its digest file, without checking
-// it. Fails with kNotFound if there is no such file.
+// Reads the sha256 in the version's digest file, without checking it. Fails with kNotFound if there
+// is no such file.
 Result<std::string> ReadManifestDigest(const std::filesystem::path& version_folder);
 
 std::filesystem::path VersionFolder(const std::filesystem::path& repository,
                                     const std::string& model, int64_t version);
 
-// Refuses a package whose manifest names another model or version than its folder
-// (kBadPackage).
+// kBadPackage if the manifest names another model or version than the folder.
 Status CheckNames(const std::string& model, int64_t version, const std::string& got_model,
                   int64_t got_version);
 

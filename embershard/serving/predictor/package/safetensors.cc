@@ -34,7 +34,7 @@ TypeInfo InfoOf(TensorType type) {
   return {"", 0};
 }
 
-// Size of a tensor. UINT64_MAX, which is larger than any file, if it does not fit into 64 bits.
+// UINT64_MAX, which is larger than any file, if the size does not fit into 64 bits.
 uint64_t TensorBytes(const StoredTensor& tensor) {
   if (std::find(tensor.shape.begin(), tensor.shape.end(), 0) != tensor.shape.end()) return 0;
   uint64_t bytes = InfoOf(tensor.type).bytes;
@@ -73,7 +73,6 @@ StoredTensor ReadTensor(const JsonValue& value) {
   return tensor;
 }
 
-// Checks that the tensors follow one another without gaps from 0 to `data_bytes`.
 Status CheckFilled(const StoredTensors& tensors, uint64_t data_bytes, std::string_view file) {
   std::vector<const StoredTensors::value_type*> ordered;
   for (const auto& entry : tensors) ordered.push_back(&entry);

@@ -39,7 +39,7 @@ Result<uint64_t> ParseSafetensorsPrefix(std::string_view prefix, uint64_t file_b
 Result<StoredTensors> ParseSafetensorsHeader(std::string_view header, uint64_t file_bytes,
                                              uint64_t align, std::string_view file);
 
-// A text such as "I64 [3, 20]".
+// Text such as "I64 [3, 20]".
 std::string TensorText(TensorType type, const std::vector<uint64_t>& shape);
 
 template <class T>
@@ -59,7 +59,6 @@ class Safetensors {
   const std::string& file() const { return file_; }
   const StoredTensors& tensors() const { return tensors_; }
 
-  // Null if there is none.
   const StoredTensor* Find(const std::string& name) const;
 
   // Fails if the tensor is missing, or has another type or shape.

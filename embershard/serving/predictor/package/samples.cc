@@ -19,8 +19,7 @@ bool IsNumber(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// Returns true for "<number>/<part>" with a part that samples have. Accepts any output name,
-// because outputs are checked later for each sample.
+// True for "<number>/<part>". Accepts any output name; outputs are checked later for each sample.
 bool IsSampleTensor(std::string_view name, std::string_view* number) {
   const size_t slash = name.find('/');
   if (slash == std::string_view::npos) return false;
@@ -42,7 +41,7 @@ Result<size_t> CountSamples(const Safetensors& file) {
   return Refusal(file.file(), "0/example_dense", "at least one sample", "none");
 }
 
-// Reads one sample, tensor by tensor. Each step uses the results of the steps before it.
+// Each step uses the results of the steps before it.
 class SampleReader {
  public:
   SampleReader(const Safetensors& file, const Manifest& manifest, size_t number)

@@ -1,5 +1,3 @@
-// Sample requests of a package with their expected outputs, for warm-up and self-check.
-
 #pragma once
 
 #include <cstdint>

@@ -61,9 +61,8 @@ Status ReadHeader(const Chunk& chunk, ListedFile* file) {
   return Refusal(chunk.file, "rows", expected, TensorText(rows.type, rows.shape));
 }
 
-// Reads the rows after the header. Hashes bytes that were read instead of mapped pages, because
-// access to mapped pages would end the process if the file is truncated meanwhile. Such a file is
-// refused here.
+// Hashes bytes that were read instead of mapped pages, because access to mapped pages would end the
+// process if the file is truncated meanwhile. Such a file is refused here.
 Status LoadRows(const Chunk& chunk, TableResidency residency, ListedFile* file,
                 AddressRange* range) {
   const uint64_t data_start = file->position();
@@ -78,7 +77,6 @@ Status LoadRows(const Chunk& chunk, TableResidency residency, ListedFile* file,
   return file->CheckSize();
 }
 
-// Key of a chunk in LoadedChunks: its digest, its shape, and its residency.
 std::string KeyOf(const Manifest& manifest, const Chunk& chunk, TableResidency residency) {
   return manifest.files.at(chunk.file).sha256 + " " + std::to_string(chunk.rows) + " " +
          std::to_string(chunk.row_bytes) + (residency == TableResidency::kMmap ? " m" : " r");
@@ -91,7 +89,6 @@ Status CheckAddressable(const TableSpec& table, size_t number) {
                  "tables that can be addressed", std::to_string(table.rows));
 }
 
-// Loads the chunks of one table into memory.
 class TableLoad {
  public:
   TableLoad(const PackageFolder& folder, const Manifest& manifest, const TableSpec& table,
@@ -128,7 +125,6 @@ class TableLoad {
   }
 
  private:
-  // Returns true if a loaded table equals this one completely.
   bool IsKnownWhole() const {
     if (known_.empty() || known_.front().table == nullptr) return false;
     const AddressRange* const table = known_.front().table.get();

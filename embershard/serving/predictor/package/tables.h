@@ -25,17 +25,17 @@ enum class TableResidency {
   kResident,
 };
 
-// Location of a chunk's rows. The table is null if the chunk is not loaded.
+// The table is null if the chunk is not loaded.
 struct LoadedChunk {
   std::shared_ptr<const AddressRange> table;
   size_t offset = 0;  // Offset in the table's range.
 };
 
-// The chunks of tables in memory. Packages that are loaded later share the chunks that they have in
-// common. A chunk is forgotten when the last table that holds it is destroyed. Thread-safe.
+// Chunks in memory, which packages that are loaded later share. A chunk is forgotten when the last
+// table that holds it is destroyed. Thread-safe.
 class LoadedChunks {
  public:
-  // `key` states the chunk's digest, shape and residency. Its format is up to the callers.
+  // Callers choose the format of `key`, which states the chunk's digest, shape and residency.
   LoadedChunk Find(const std::string& key) const;
   void Add(const std::string& key, const LoadedChunk& chunk);
 
@@ -69,7 +69,7 @@ class TableStore {
   // Address of the first row of `table`.
   const std::byte* rows(size_t table) const { return ranges_[table]->base(); }
 
-  // Number of bytes from rows(table) to the end of its last page. One more readable page follows.
+  // Includes the rest of the table's last page. One more readable page follows.
   size_t size_bytes(size_t table) const { return ranges_[table]->size_bytes() - PageBytes(); }
 
  private:

@@ -28,8 +28,7 @@ using Key = std::unique_ptr<EVP_PKEY, OpenSslDeleter>;
 // The content between a BEGIN line and an END line, of any kind.
 class PemBlock {
  public:
-  // Reads the next block. There is none at the end, or if a block is broken; OpenSSL's last error
-  // distinguishes the two.
+  // There is no block at the end, or if it is broken; OpenSSL's last error distinguishes the two.
   explicit PemBlock(BIO* pem) { PEM_read_bio(pem, &name_, &header_, &data_, &size_); }
   PemBlock(const PemBlock&) = delete;
   PemBlock& operator=(const PemBlock&) = delete;

@@ -1,5 +1,3 @@
-// Public keys of trusted signers, and the check of package signatures.
-
 #pragma once
 
 #include <filesystem>
@@ -16,18 +14,16 @@ class TrustedKeys {
  public:
   static constexpr size_t kSignatureBytes = 64;
 
-  // Reads the public keys of a PEM file. Fails with kInvalidArgument, naming the path, if it has no
-  // key or a key of another kind.
+  // kInvalidArgument, naming the path, if the PEM file has no key or a key of another kind.
   static Result<std::shared_ptr<const TrustedKeys>> Read(const std::string& path);
 
   TrustedKeys(const TrustedKeys&) = delete;
   TrustedKeys& operator=(const TrustedKeys&) = delete;
   ~TrustedKeys();
 
-  // The file that the keys were read from.
   const std::string& path() const;
 
-  // Returns true if `signature` is a signature of `bytes` by any of the keys.
+  // True for a signature by any of the keys.
   bool HaveSigned(std::string_view bytes, std::string_view signature) const;
 
  private:

@@ -89,8 +89,8 @@ int64_t Vocabulary::Find(int64_t key) const {
   return kZeroRow;
 }
 
-// A search waits for memory twice: for its bucket, then for its key and row. Here a group of
-// searches waits at the same time.
+// A search waits for memory twice: for its bucket, then for its key and row. A group of searches
+// waits at the same time.
 void Vocabulary::FindAll(Unaligned<int64_t> keys, int64_t* rows) const {
   constexpr size_t kGroup = 32;
   for (size_t first = 0; first < keys.size(); first += kGroup) {

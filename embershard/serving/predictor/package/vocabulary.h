@@ -27,10 +27,9 @@ class Vocabulary {
 
   size_t size() const { return keys_.size(); }
 
-  // The row of `key`, or kZeroRow if it is unknown.
   int64_t Find(int64_t key) const;
 
-  // Writes Find() of each key to `rows`. Faster for many keys, because it prefetches their memory.
+  // Is faster than Find() for many keys, because it prefetches their memory.
   void FindAll(Unaligned<int64_t> keys, int64_t* rows) const;
 
  private:

@@ -1,5 +1,3 @@
-// Destroys engines on a thread of their own.
-
 #pragma once
 
 #include <cstddef>
@@ -18,7 +16,6 @@ namespace embershard {
 // Its memory is freed in the background, or on that thread if somebody waits for it. Thread-safe.
 class DeferredDestruction {
  public:
-  // Does not own `background`, which must outlive it.
   explicit DeferredDestruction(Background* background);
   DeferredDestruction(const DeferredDestruction&) = delete;
   DeferredDestruction& operator=(const DeferredDestruction&) = delete;
@@ -26,18 +23,16 @@ class DeferredDestruction {
   // engine until its batch ends.
   ~DeferredDestruction();
 
-  // Returns a pointer to the engine, which is destroyed here after the last copy of the pointer.
-  // `claim` (may be null) is released after the engine has freed its memory.
+  // The engine is destroyed here after the last copy of the pointer. `claim` (may be null) is
+  // released after the engine has freed its memory.
   std::shared_ptr<Engine> Own(std::unique_ptr<Engine> engine,
                               std::shared_ptr<const void> claim = nullptr);
 
-  // Waits until at most `most` engines exist, or until `deadline`. Returns false after the
-  // deadline.
+  // Waits until at most `most` engines exist. Returns false after `deadline`.
   bool WaitForEnds(size_t most, Clock::time_point deadline);
 
-  // Requests answered by engines that were destroyed. Added to the count of the served engines,
-  // each engine counts once; it changes sides between the end of its last pointer and its
-  // destruction.
+  // Requests answered by destroyed engines. An engine's count moves here from the served engines'
+  // between the end of its last pointer and its destruction.
   uint64_t answered() const;
 
  private:

@@ -13,10 +13,8 @@
 namespace embershard {
 namespace {
 
-// Interval of checks for progress.
 constexpr std::chrono::milliseconds kProgressPollPeriod{100};
 
-// Time for a load to stop after Stop().
 constexpr std::chrono::seconds kStopMax{1};
 
 Status Exhausted(const std::string& what) {

@@ -76,14 +76,11 @@ class LoadRunner {
     std::weak_ptr<Worker> worker;  // Expires with its thread.
   };
 
-  // Status for the exception that is being handled.
   static Status StatusOfException();
 
   Status RunWork(const LoadTask& task, Work work);
-  // The reason for refusing `task`, or ok.
   Status Refusal(const LoadTask& task);
   Status StartWorker();
-  // Waits until the job has ended or was abandoned.
   Status Wait(const LoadTask& task, const std::shared_ptr<Job>& job);
   void LeaveBehind(const std::string& name);
   Status GivenUp() const;

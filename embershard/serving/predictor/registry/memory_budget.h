@@ -1,5 +1,3 @@
-// Limits the memory of loaded versions.
-
 #pragma once
 
 #include <cstdint>
@@ -11,8 +9,6 @@
 
 namespace embershard {
 
-// Counts the memory of loaded versions and decides whether one more fits.
-//
 // Memory counts from the claim until the claim's last copy is destroyed: for served versions, for
 // draining ones, and for abandoned loads. Parts that several versions share count once. Not
 // thread-safe, except that copies of a claim may be destroyed on any thread.
@@ -27,7 +23,6 @@ class MemoryBudget {
   // Claims memory. kResourceExhausted, with a list of what uses how much, if it does not fit.
   Result<Claim> Take(MemoryParts parts);
 
-  // Sets the holder of a claim, for messages.
   void SetHolder(const Claim& claim, Holder holder);
 
   // True if draining versions will free memory.
@@ -39,7 +34,7 @@ class MemoryBudget {
     Holder holder = Holder::kServed;
   };
 
-  // Adds the parts that `holder` has to `taken`. Returns the bytes of parts that were not there.
+  // Returns the bytes of parts of `holder` that were not in `taken`.
   uint64_t AddParts(Holder holder, MemoryParts* taken) const;
 
   const uint64_t bytes_max_;

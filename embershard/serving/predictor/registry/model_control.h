@@ -30,12 +30,11 @@ class ModelControl {
   // Must neither throw nor block.
   using Done = std::function<void(const LoadOutcome&)>;
 
-  // Returns true if the caller cancelled the request, which is then not run (kAbandoned). Called
-  // once, on the control's thread, before the request runs. Must neither throw nor block.
+  // True if the caller cancelled the request, which is then not run (kAbandoned). Called once, on
+  // the control's thread. Must neither throw nor block.
   using Abandoned = std::function<bool()>;
   static bool Never() { return false; }
 
-  // Does not own `served`, which must outlive it.
   ModelControl(ServedModels* served, std::unique_ptr<ModelSource> source,
                ModelLoaderOptions options);
   ModelControl(const ModelControl&) = delete;
@@ -44,8 +43,7 @@ class ModelControl {
   // Calls ModelLoader::Start() on the calling thread. REQUIRES: called first, once.
   Status Start();
 
-  // See ModelLoader. Outcome kResourceExhausted: too many requests are queued; kUnavailable:
-  // stopped.
+  // See ModelLoader. kResourceExhausted: too many requests are queued; kUnavailable: stopped.
   void Refresh(Done done);
   void Load(const std::string& model, int64_t version, Swap swap, Done done,
             Abandoned abandoned = Never);

@@ -1,5 +1,3 @@
-// The part of ModelLoader that lists versions, and compares served versions with the repository.
-
 #include <utility>
 
 #include "engine/request_completer.h"

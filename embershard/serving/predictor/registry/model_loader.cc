@@ -12,7 +12,6 @@ namespace {
 // Longest wait for unloaded versions to answer their last requests.
 constexpr std::chrono::seconds kUnloadWaitMax{60};
 
-// Interval at which waits check for Stop().
 constexpr std::chrono::milliseconds kUnloadPollPeriod{100};
 
 double SecondsSince(Clock::time_point start) {

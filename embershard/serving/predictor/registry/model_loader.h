@@ -26,7 +26,6 @@
 
 namespace embershard {
 
-// An event of a version.
 struct LoadEvent {
   // "loaded", "program", "load_failed", "serving" (it became the default version), "replaced",
   // "unloaded", "differs_on_disk".
@@ -53,7 +52,6 @@ struct ModelLoaderOptions {
   // Limit of the rate at which files are read while versions are served. 0: no limit.
   double load_bytes_per_second = 0;
 
-  // When to abandon a load.
   LoadRunnerOptions load = {};
 
   // Called on the loading thread. Must not throw.
@@ -81,7 +79,6 @@ struct LoadedVersion {
 // thread-safe, except Index(), Stop() and hung_loads().
 class ModelLoader {
  public:
-  // Does not own `served`, which must outlive it. Abandoned loads share `source`.
   ModelLoader(ServedModels* served, std::shared_ptr<ModelSource> source,
               ModelLoaderOptions options);
 
@@ -101,16 +98,15 @@ class ModelLoader {
   // cannot be unloaded.
   Status Unload(const std::string& model, int64_t version);
 
-  // All versions that are in the repository or served, with their states, by model and version.
-  // Thread-safe. If reading the repository hangs, the versions of the last successful read.
+  // All versions that are in the repository or served, with their states. Thread-safe. If reading
+  // the repository hangs, uses the last successful read.
   Result<std::vector<ServedVersion>> Index() const;
 
   // Makes the current and all further calls fail with kUnavailable within about a second.
   // Thread-safe.
   void Stop();
 
-  // Releases all versions, so that those no longer served can be destroyed. REQUIRES: no load runs
-  // or follows.
+  // Lets versions that are no longer served be destroyed. REQUIRES: no load runs or follows.
   void ReleaseVersions() { held_.clear(); }
 
   // Abandoned loads that have not ended. Thread-safe.
@@ -121,50 +117,42 @@ class ModelLoader {
   using VersionKey = std::pair<std::string, int64_t>;
   using ListedVersions = RepositoryModels::mapped_type;
 
-  // Load() without CompareWithDisk().
   Status LoadNamed(const std::string& model, int64_t version, Swap swap, double* unserved_seconds);
-  // Brings one model into line with the repository. If that fails, its served versions stay.
+  // If this fails, the served versions of the model stay.
   Status Align(const std::string& model, const ListedVersions& there, bool gently);
-  // Reports a failed load and returns its status.
   Status Failed(const std::string& model, int64_t version, Status status) const;
-  // Status for a missing model, or a missing version unless it is 0. Reported as an event only if
-  // the model or version is loaded.
+  // The model is missing, or the version unless it is 0. An event only if that is loaded.
   Status Missing(const std::string& model, int64_t version) const;
   // Align() with Swap::kReplace. `version`: see Load().
   Status Replace(const std::string& model, int64_t version, const ListedVersions& there,
                  double* unserved_seconds);
-  // The error if unloading would make no room for `version`, which is not loaded.
   Status NothingUnloaded(const std::string& model, int64_t version,
                          const VersionChoice& choice) const;
   Result<RepositoryModels> ListModels();
   Result<VersionChoice> Choose(const std::string& model, const ListedVersions& there);
-  // Loads the missing versions into `versions`. Returns the first failure.
+  // Returns the first failure.
   Status LoadMissing(const std::string& model, const VersionChoice& choice, bool gently,
                      Versions* versions);
   // `reason`: why the version is not ready.
   void SetState(const std::string& model, int64_t version, VersionState state,
                 const std::string& reason) const;
-  // Compares the served versions of the model with the repository, and reports each difference
-  // once. Returns those whose folder now holds another package.
+  // Reports each difference from the repository once. Returns the versions whose folder now holds
+  // another package.
   std::set<int64_t> CompareWithDisk(const std::string& model);
   void SetDifference(const std::string& model, int64_t version, const std::string& difference);
-  // Calls StartEngine(), sets the version's state, and reports its events.
   Result<LoadedVersion> LoadOne(const std::string& model, int64_t version, bool gently);
-  // Loads a version if it fits into memory. `gently`: with idle scheduling priority, at a limited
-  // rate. Fails like LoadRunner::Run() and MemoryBudget::Take().
+  // Loads a version if it fits into memory. `gently`: at idle priority and a limited rate. Fails
+  // like LoadRunner::Run() and MemoryBudget::Take().
   Result<LoadedVersion> StartEngine(const std::string& model, int64_t version, bool gently);
-  // Claims memory; waits for draining versions if there is no room otherwise.
   Result<MemoryBudget::Claim> ClaimMemory(const MemoryParts& parts);
-  // Serves the versions of `choice` that are loaded, and in place of others those served before.
+  // A version that is not loaded is replaced by the one served before.
   void Publish(const std::string& model, const VersionChoice& choice, Versions versions);
-  // Unloads all versions of the model except `kept`, and waits until they are destroyed.
   void UnloadAndWait(const std::string& model, const std::set<int64_t>& kept);
-  // Unloads all of `versions` except `kept`.
   void UnloadExcept(const std::string& model, const std::set<int64_t>& kept, Versions* versions);
-  // Waits until at most `most` engines exist, until `deadline`, or until Stop().
+  // Also ends at Stop().
   void WaitForEnds(size_t most, Clock::time_point deadline) const;
   size_t HeldEngines() const;
-  // Unloads versions of the model that were withdrawn because of a stuck batch.
+  // Unloads versions that were withdrawn because of a stuck batch.
   void DropWithdrawn(const std::string& model);
 
   ServedModels* const served_;
@@ -183,10 +171,8 @@ class ModelLoader {
   std::map<std::string, int64_t> serving_;              // Default versions, as last logged.
 
   mutable Mutex listed_mutex_;
-  // States of the versions that are not served, with reasons.
   mutable std::map<VersionKey, std::pair<VersionState, std::string>> states_
       GUARDED_BY(listed_mutex_);
-  // How served versions differ from the repository.
   mutable std::map<VersionKey, std::string> differences_ GUARDED_BY(listed_mutex_);
   RepositoryModels listed_ GUARDED_BY(listed_mutex_);  // The repository when it was last read.
 };

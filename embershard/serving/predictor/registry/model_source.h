@@ -1,5 +1,3 @@
-// The source of model versions.
-
 #pragma once
 
 #include <cstdint>
@@ -17,7 +15,6 @@
 
 namespace embershard {
 
-// A version whose manifest was read.
 struct VersionOutline {
   MemoryParts memory;                                       // Memory that the version needs.
   std::string digest;                                       // Digest of its manifest.
@@ -32,13 +29,13 @@ class ModelSource {
   virtual Result<RepositoryModels> List() const = 0;
   virtual Result<Labels> ReadLabels(const std::string& model) const = 0;
 
-  // Digest of the version's manifest in the repository at this moment. kNotFound if it is missing.
+  // Digest of the manifest in the repository now. kNotFound if it is missing.
   virtual Result<std::string> Digest(const std::string& model, int64_t version) const = 0;
 
-  // Reads the version's manifest. kBadPackage if it belongs to another model or version.
+  // kBadPackage if the manifest belongs to another model or version.
   virtual Result<VersionOutline> ReadOutline(const std::string& model, int64_t version) const = 0;
 
-  // Opens the version with this outline, and checks all of it.
+  // Checks all of the version.
   virtual Result<std::unique_ptr<Model>> Load(const std::string& model, int64_t version,
                                               const VersionOutline& outline,
                                               const LoadContext& context) = 0;

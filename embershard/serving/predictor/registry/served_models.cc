@@ -58,7 +58,7 @@ Result<std::shared_ptr<Engine>> FindVersion(const ServedModel& model, int64_t ve
   return NotFound("version ", version, " is not served here, expected ", VersionsText(model));
 }
 
-// The version that gets a share of the default's requests. Null if there is none.
+// Null if no version gets a share of the default's requests.
 std::shared_ptr<Engine> FindSplitVersion(const ServedModel& model, std::string_view label) {
   const auto labelled = model.labels.find(label);
   if (labelled == model.labels.end() || labelled->second == model.default_version) return nullptr;

@@ -26,7 +26,6 @@
 
 namespace embershard {
 
-// A served model.
 struct ServedModel {
   std::string name;
   std::map<int64_t, std::shared_ptr<Engine>> versions;  // By number.
@@ -55,8 +54,7 @@ struct ServedVersion {
 // pointer to them.
 class ServedModels {
  public:
-  // `slow_request`: calls that take at least this long are logged as slow; 0: none. `shadow`: see
-  // Shadow. `traffic`: see Route().
+  // `slow_request`: calls that take at least this long are logged; 0: none. `traffic`: see Route().
   explicit ServedModels(Clock::duration slow_request = {}, const ShadowOptions& shadow = {},
                         TrafficOptions traffic = {});
   ServedModels(const ServedModels&) = delete;
@@ -69,20 +67,19 @@ class ServedModels {
   static std::shared_ptr<ServedModels> Of(std::unique_ptr<Engine> engine,
                                           Clock::duration slow_request = {});
 
-  // Takes ownership of an engine and returns a pointer for ServedModel::versions. `claim`: see
-  // DeferredDestruction::Own(). If a batch of the engine does not end, its version is withdrawn as
-  // failed. If it was the default, the next lower version that is neither canary nor shadow becomes
-  // the default; without one, requests for the default get kUnavailable. If the pool cannot replace
-  // further workers, the watcher is told that nothing is served.
+  // `claim`: see DeferredDestruction::Own(). If a batch of the engine does not end, its version is
+  // withdrawn as failed. If it was the default, the next lower version that is neither canary nor
+  // shadow becomes the default; without one, requests for the default get kUnavailable. If the pool
+  // cannot replace further workers, the watcher is told that nothing is served.
   std::shared_ptr<Engine> Own(std::unique_ptr<Engine> engine,
                               std::shared_ptr<const void> claim = nullptr);
 
   // Versions that were withdrawn as failed and not served again, by model.
   std::map<std::string, std::set<int64_t>> withdrawn() const;
 
-  // Adds a model, or replaces the one with its name, atomically.
+  // Replaces a model of the same name, atomically.
   void Serve(ServedModel model);
-  // Removes a model atomically. No effect if it is not served.
+  // Has no effect if the model is not served.
   void Withdraw(const std::string& model);
 
   // Finds the engine that answers a request. An empty model means the only one. Version 0 without a
@@ -98,7 +95,6 @@ class ServedModels {
   Result<std::shared_ptr<Engine>> Route(std::string_view model, int64_t version,
                                         std::string_view label, std::string_view traffic_key) const;
 
-  // The version of a model that is labelled shadow.
   ShadowVersion FindShadow(std::string_view model) const;
 
   std::optional<ServedModel> Model(std::string_view name) const;
@@ -106,43 +102,37 @@ class ServedModels {
   // All served versions, by model and version.
   std::vector<ServedVersion> List() const;
 
-  // The engines of List(), in the same order.
+  // Engines in the order of List().
   std::vector<std::shared_ptr<Engine>> Engines() const;
 
-  // Waits until at most `most` engines exist, including those that answer their last requests, or
-  // until `deadline`. Returns false after the deadline. Destroyed engines have freed their memory.
+  // Waits until at most `most` engines exist, including those that answer their last requests.
+  // Returns false after `deadline`. Destroyed engines have freed their memory.
   bool WaitForEnds(size_t most, Clock::time_point deadline) {
     return destruction_.WaitForEnds(most, deadline);
   }
 
-  // Sets a function that is called for every served model, and then whenever a model becomes served
-  // or stops being served. An empty `model` means the whole server. Calls come one at a time, in
-  // the order of the changes, without a lock; the thread that is calling also reports changes that
-  // other threads make meanwhile. Null: no calls after this returns. REQUIRES: not called by a
-  // watcher.
+  // The function is called for every served model, and then whenever a model becomes served or
+  // stops being served. An empty `model` means the whole server. Calls come one at a time, in the
+  // order of the changes, without a lock; the calling thread also reports changes that other
+  // threads make meanwhile. Null: no calls after this returns. REQUIRES: not called by a watcher.
   using Watcher = std::function<void(const std::string& model, bool served)>;
   void Watch(Watcher changed);
 
-  // Stops every engine: see Engine::Stop().
   void Stop();
 
-  // Passes requests to engines; see Shadow.
   Shadow& shadow() { return shadow_; }
 
   // Counts calls that found no version, slow calls of all versions, and open streams.
   Telemetry& telemetry() { return telemetry_; }
 
-  // Successful calls of versions that were destroyed.
   uint64_t answered_by_ended() const { return destruction_.answered(); }
 
-  // True if the pool cannot replace further workers, or a device is lost. The process should be
-  // restarted.
+  // The pool cannot replace further workers, or a device is lost: the process should be restarted.
   bool exhausted() const {
     const MutexLock lock(changing_);
     return exhausted_;
   }
 
-  // True if a device of a served version is lost.
   bool device_lost() const {
     const MutexLock lock(changing_);
     return device_lost_;
@@ -154,8 +144,7 @@ class ServedModels {
   std::shared_ptr<const Models> Now() const;
   static Result<const ServedModel*> FindModel(const Models& models, std::string_view model);
   void Exchange(std::shared_ptr<const Models> models) REQUIRES(changing_);
-  // Reports pending changes to the watcher, unless another thread is doing so. Releases the mutex
-  // during each call.
+  // Reports changes, unless another thread is doing so. Releases the mutex during each call.
   void Tell() REQUIRES(changing_);
   void WithdrawFailed(const Engine* engine, Withdrawal why);
   // Callbacks of engines, disabled when this object is destroyed.

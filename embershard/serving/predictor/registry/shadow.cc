@@ -27,10 +27,8 @@ constexpr uint64_t kBatchExamples = 256;  // A larger copy runs alone.
 // Limit for the rest after a batch, which is long if the batch waited long for a processor.
 constexpr std::chrono::duration<double> kLongestRest = std::chrono::minutes(1);
 
-// Interval of checks of waiting copies.
 constexpr std::chrono::milliseconds kCopyPollPeriod{100};
 
-// Largest difference between corresponding scores.
 double LargestDifference(const std::vector<ResponseOutput>& one,
                          const std::vector<ResponseOutput>& other) {
   double largest = 0;
@@ -77,7 +75,7 @@ class Shadow::Executor {
     if (thread_.joinable()) thread_.join();
   }
 
-  // Counts a copy as under way. Returns the reason if there is no room for it.
+  // Returns the reason if there is no room for the copy.
   std::optional<ShadowDrop> Reserve(uint64_t bytes) {
     const size_t copies = copies_.fetch_add(1, std::memory_order_relaxed);
     const uint64_t held = bytes_.fetch_add(bytes, std::memory_order_relaxed);
@@ -91,7 +89,6 @@ class Shadow::Executor {
     bytes_.fetch_sub(bytes, std::memory_order_relaxed);
   }
 
-  // Queues the copy for `engine`.
   void Give(std::shared_ptr<Engine> engine, std::unique_ptr<Request> copy) noexcept;
 
  private:
@@ -244,8 +241,7 @@ class Shadow::Copy : public std::enable_shared_from_this<Copy> {
     }
   }
 
-  // Passes the copy to the shadow version. REQUIRES: Begin() returned true, and the client has its
-  // answer.
+  // REQUIRES: Begin() returned true, and the client has its answer.
   void Run() noexcept {
     try {
       std::unique_ptr<Request> request = std::move(request_);

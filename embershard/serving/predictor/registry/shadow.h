@@ -15,7 +15,6 @@ namespace embershard {
 
 class ServedModels;
 
-// The version of a model that is labelled shadow.
 struct ShadowVersion {
   std::shared_ptr<Engine> engine;  // Null if there is none.
   bool only_shadow = false;        // True if it is not the default and has no other label.
@@ -36,7 +35,6 @@ class Shadow {
   static constexpr size_t kUnderWayMax = 256;
   static constexpr uint64_t kUnderWayBytesMax = 64 << 20;
 
-  // Does not own `served`, which must outlive it.
   Shadow(const ServedModels* served, const ShadowOptions& options);
   Shadow(const Shadow&) = delete;
   Shadow& operator=(const Shadow&) = delete;
@@ -54,7 +52,6 @@ class Shadow {
   class Executor;
 
   bool Sampled();
-  // The shadow version, if there is one and the request is in the sample.
   ShadowVersion Find(const Engine& engine);
 
   const ServedModels* const served_;

@@ -1,5 +1,3 @@
-// Traffic split: a share of the requests for the default version goes to a labelled version.
-
 #pragma once
 
 #include <atomic>

@@ -8,7 +8,7 @@
 namespace embershard {
 namespace {
 
-// Lists a few versions; for many, their number, the first and the last. `versions` is ascending.
+// Only the number, the first and the last of many versions. `versions` is ascending.
 std::string NumbersText(const std::vector<int64_t>& versions) {
   constexpr size_t kListedMax = 10;
   if (versions.size() > kListedMax) {

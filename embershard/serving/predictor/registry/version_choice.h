@@ -13,7 +13,6 @@
 
 namespace embershard {
 
-// Chooses the default version.
 struct VersionRule {
   int64_t number = 0;  // This version, unless 0.
   std::string label;   // Otherwise the version with this label, unless empty.

@@ -1,5 +1,3 @@
-// A histogram with a few fixed buckets.
-
 #pragma once
 
 #include <atomic>
@@ -9,7 +7,6 @@
 
 namespace embershard {
 
-// A histogram's counts at one moment.
 struct HistogramSnapshot {
   std::vector<double> bounds;    // Inclusive upper bounds, ascending.
   std::vector<uint64_t> counts;  // [bounds + 1]; the last bucket is above all bounds.

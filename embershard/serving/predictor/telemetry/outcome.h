@@ -28,7 +28,6 @@ enum class Outcome {
 
 inline constexpr size_t kOutcomes = static_cast<size_t>(Outcome::kOutOfMemory) + 1;
 
-// Names of an outcome in metrics.
 struct OutcomeName {
   const char* code;    // gRPC's: "OK", "INVALID_ARGUMENT", ...
   const char* reason;  // "" for OK, else for example "queue_full".
@@ -37,8 +36,7 @@ struct OutcomeName {
 
 OutcomeName NameOf(Outcome outcome);
 
-// The outcome of a status. If its reason is missing or does not belong to its code, the most common
-// outcome of that code.
+// If the status has no reason of its code, this is the most common outcome of that code.
 Outcome OutcomeOf(const Status& status);
 
 }  // namespace embershard

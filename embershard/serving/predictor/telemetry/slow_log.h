@@ -1,5 +1,3 @@
-// Keeps slow calls until a thread logs them.
-
 #pragma once
 
 #include <atomic>
@@ -54,8 +52,7 @@ class SlowLog {
     dropped_.fetch_add(1, std::memory_order_relaxed);
   }
 
-  // Removes and returns all entries, oldest first. Waits up to `timeout` for the first one, unless
-  // closed.
+  // Removes all entries, oldest first. Waits up to `timeout` for the first one, unless closed.
   std::vector<SlowRequest> Wait(Clock::duration timeout) {
     const Clock::time_point deadline = Clock::now() + timeout;
     const MutexLock lock(mutex_);
@@ -82,7 +79,6 @@ class SlowLog {
     return waiting_.size() < kCapacity;
   }
 
-  // Returns false if the log is full.
   bool Add(SlowRequest request) {
     const MutexLock lock(mutex_);
     if (waiting_.size() == kCapacity) return false;

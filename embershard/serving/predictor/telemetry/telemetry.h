@@ -25,7 +25,6 @@ struct TelemetryOptions {
   Clock::duration slow_request{0};   // Calls that take at least this long are slow. 0: none.
 };
 
-// A call that has ended.
 struct EndedCall {
   Outcome outcome = Outcome::kOk;
   bool is_background = false;  // Priority `background` rather than `interactive`.
@@ -43,10 +42,8 @@ enum class ShadowDrop {
 };
 inline constexpr size_t kShadowDrops = 3;
 
-// Name of a reason in metrics.
 const char* NameOf(ShadowDrop drop);
 
-// A batch that the model ran.
 struct RanBatch {
   uint64_t requests = 0;
   uint64_t answered = 0;  // Requests that got finite outputs.
@@ -96,25 +93,23 @@ class Telemetry {
  public:
   explicit Telemetry(const TelemetryOptions& options);
 
-  // Counts an arriving call. CountEnd() must follow, once, before the answer is sent.
+  // CountEnd() must follow, once, before the answer is sent.
   void CountArrival() { Count(arrived_); }
   void CountEnd(const EndedCall& call);
 
-  // Counts an opened stream. CountStreamEnd() must follow, once.
+  // CountStreamEnd() must follow, once.
   void CountStreamStart() { Count(open_streams_); }
   void CountStreamEnd() { open_streams_.fetch_sub(1, std::memory_order_relaxed); }
 
-  // Counts a valid request.
   void CountAdmitted(uint64_t examples, uint64_t ids);
 
-  // Counts a request's time in the queue. Not called for copies.
+  // Not called for copies.
   void CountQueued(Clock::duration waited) { queue_seconds_.Add(Nanoseconds(waited)); }
 
-  // Counts a batch. A failed one has only its number.
+  // Only the number of a failed batch is known.
   void CountBatch(const RanBatch& batch);
   void CountFailedBatch() { Count(batches_); }
 
-  // Counts reruns of parts of a failed batch.
   void CountReruns(uint64_t runs) { Count(reruns_, runs); }
 
   // REQUIRES: sparse_input < TelemetryOptions::sparse_inputs.

@@ -1,5 +1,3 @@
-// Finds the names of a request in the schema.
-
 #pragma once
 
 #include <cstddef>
@@ -12,8 +10,7 @@
 
 namespace embershard {
 
-// Positions of the inputs and outputs of a schema, by name. Immutable, thus thread-safe. Its names
-// are views into the schema, which must outlive it.
+// Positions by name. Immutable, thus thread-safe. The schema must outlive the views into it.
 struct SchemaNames {
   using Positions = std::unordered_map<std::string_view, size_t>;
 
@@ -33,16 +30,14 @@ struct SchemaNames {
   }
 };
 
-// Position in Schema::dense or Schema::sparse. Fails with kInvalidArgument if there is no such
-// input; the message lists the inputs.
+// kInvalidArgument, with a list of the inputs, if there is no such input.
 Result<size_t> FindDense(const Schema& schema, const SchemaNames& names, std::string_view name);
 Result<size_t> FindSparse(const Schema& schema, const SchemaNames& names, std::string_view name);
 
-// Position in Schema::outputs. Fails with kNotFound if there is no such output.
+// kNotFound if there is no such output.
 Result<size_t> FindOutput(const Schema& schema, const SchemaNames& names, std::string_view name);
 
-// Positions in Schema::outputs of all `wanted` names, a range of strings. Positions are ascending
-// and distinct. Returns all outputs if `wanted` is empty.
+// Ascending, distinct positions of the `wanted` names, a range of strings. Empty: all outputs.
 template <class Wanted>
 Result<std::vector<size_t>> FindOutputs(const Schema& schema, const SchemaNames& names,
                                         const Wanted& wanted) {

@@ -1,5 +1,4 @@
-// The packed form of a request, with one array for each kind of data. Splits it into views of each
-// input.
+// The packed form of a request, with one array for each kind of data.
 
 #pragma once
 

@@ -1,5 +1,3 @@
-// Named parameters of a request, in protocols that have them.
-
 #pragma once
 
 #include <cstddef>
@@ -16,7 +14,7 @@ namespace embershard {
 using ParameterValue =
     std::variant<std::monostate, bool, int64_t, uint64_t, double, std::string_view>;
 
-// Maximum number of bytes of a traffic key; see ServedModels::Route().
+// See ServedModels::Route().
 inline constexpr size_t kTrafficKeyBytesMax = 1024;
 
 struct RequestParameters {
@@ -27,7 +25,6 @@ struct RequestParameters {
 // Absent if the value is not an integer, or does not fit into an int64_t.
 std::optional<int64_t> WholeNumber(const ParameterValue& value);
 
-// The error for a parameter that makes a request part of a sequence.
 Status NoSequences(std::string_view key);
 
 // Reads one parameter into `read`. Fails with kInvalidArgument for unknown parameters, so that a

@@ -31,7 +31,7 @@ std::string Text(std::span<const int64_t> shape) {
 
 size_t BytesOf(std::string_view datatype) { return datatype == kInt64 ? 8 : 4; }
 
-// Number of values of a shape. Fails with kInvalidArgument for a negative size or too many values.
+// kInvalidArgument for a negative size or too many values.
 Result<uint64_t> CountValues(const InputTensor& tensor) {
   uint64_t count = 1;
   bool overflow = false;
@@ -49,13 +49,13 @@ Result<uint64_t> CountValues(const InputTensor& tensor) {
   return count;
 }
 
-// Returns true for a row of values. Any number of other dimensions may be 1.
+// Any number of other dimensions may be 1.
 bool IsRow(std::span<const int64_t> shape) {
   return !shape.empty() &&
          std::count_if(shape.begin(), shape.end(), [](int64_t size) { return size != 1; }) <= 1;
 }
 
-// Returns true for rows of `columns` columns. There may be an additional first dimension of 1.
+// There may be an additional first dimension of 1.
 bool IsMatrix(std::span<const int64_t> shape, int64_t columns) {
   if (shape.size() == 3 && shape[0] == 1) shape = shape.subspan(1);
   return shape.size() == 2 && shape[1] == columns;
@@ -67,7 +67,6 @@ struct JoinedTensor {
   std::string bytes;
 };
 
-// The bytes of a tensor in one buffer.
 std::string_view JoinBuffers(const InputTensor& tensor, Request* request) {
   if (tensor.buffers.empty()) return {};
   if (tensor.buffers.size() == 1) return tensor.buffers[0];
@@ -84,7 +83,7 @@ std::string_view WithoutSuffix(std::string_view name, std::string_view suffix) {
 
 }  // namespace
 
-// The tensors of one request, by slot.
+// Tensors by slot.
 class TensorMap::ReceivedTensors {
  public:
   explicit ReceivedTensors(size_t slots) : bytes_(slots), counts_(slots, kAbsent) {}
@@ -94,7 +93,7 @@ class TensorMap::ReceivedTensors {
     bytes_[slot] = bytes;
     counts_[slot] = count;
   }
-  // Number of values. REQUIRES: Has(slot).
+  // REQUIRES: Has(slot).
   uint64_t Count(size_t slot) const { return counts_[slot]; }
   template <class T>
   Unaligned<T> View(size_t slot) const {
@@ -198,8 +197,7 @@ Result<size_t> TensorMap::Find(std::string_view name) const {
   return UnknownTensor(schema_, name);
 }
 
-// Refuses values without lengths. Otherwise they would count as 0 examples, and the message would
-// not name the missing tensor.
+// Values without lengths would count as 0 examples, and no message would name the tensor.
 Status TensorMap::CheckLengths(const ReceivedTensors& received) const {
   const auto check = [&](size_t values, size_t lengths) -> Status {
     if (received.Has(lengths) || !received.Has(values) || received.Count(values) == 0) return {};

@@ -20,7 +20,6 @@
 
 namespace embershard {
 
-// The content of a request. Owns nothing.
 struct TensorRequest {
   std::span<const InputTensor> inputs;
   std::span<const std::string_view> outputs;  // Names of the wanted outputs. Empty: all.
@@ -43,16 +42,15 @@ class TensorMap {
   // for an input that is sent in two ways. CheckRequest() checks everything else.
   Status Parse(const TensorRequest& tensors, Request* request) const;
 
-  // Returns the size of a request from the names and shapes of its tensors, before values are
-  // checked. Includes tensors that Parse() will refuse, if their shapes are valid. `num_examples`:
-  // see TensorRequest.
+  // Size of a request from names and shapes only. Includes tensors that Parse() will refuse, if
+  // their shapes are valid. `num_examples`: see TensorRequest.
   BatchSize SizeOf(std::span<const InputTensor> inputs, std::optional<int64_t> num_examples) const;
 
-  // Returns true if every tensor has an additional first dimension of 1, which some clients send as
-  // a batch of one request. The outputs of such a request also have that dimension.
+  // True if every tensor has an additional first dimension of 1, which some clients send. The
+  // outputs of such a request also have that dimension.
   bool IsBatchOfOne(std::span<const InputTensor> inputs) const;
 
-  // The tensor of an output. Its bytes are a view into `output`.
+  // The bytes are a view into `output`.
   OutputTensor Answer(const ResponseOutput& output, uint32_t num_examples,
                       bool is_batch_of_one) const;
 

@@ -27,14 +27,13 @@ struct InputTensor {
   std::span<const std::string_view> buffers;  // Concatenated, they are the values row by row.
 };
 
-// One output of an answer, with datatype FP32. Owns only its shape.
+// A tensor of FP32. Owns only its shape.
 struct OutputTensor {
   std::string_view name;
   std::vector<int64_t> shape;
   std::string_view bytes;
 };
 
-// Metadata of a model's tensor.
 struct TensorSpec {
   std::string name;
   std::string_view datatype;
@@ -53,15 +52,15 @@ inline constexpr std::string_view kLengthsSuffix = ".lengths";
 inline constexpr std::string_view kValuesSuffix = ".values";
 inline constexpr std::string_view kWeightsSuffix = ".weights";
 
-// Returns the tensors of each input in the order of the schema, then the packed tensors that apply
-// to the model. If two tensors have the same name, the model has only the first one.
+// The tensors of each input in the order of the schema, then the packed tensors. If two tensors
+// have the same name, the model has only the first one.
 std::vector<TensorSpec> InputSpecs(const Schema& schema);
 
-// The error for an unknown input tensor. If the name begins with a sparse input's name, the message
-// lists the tensors of that input, else all input tensors.
+// If the name begins with a sparse input's name, the error lists the tensors of that input, else
+// all input tensors.
 Status UnknownTensor(const Schema& schema, std::string_view name);
 
-// Returns the outputs in the order of the schema. Outputs in request scope have one row.
+// Tensors in the order of the schema. Outputs in request scope have one row.
 std::vector<TensorSpec> OutputSpecs(const Schema& schema);
 
 }  // namespace embershard

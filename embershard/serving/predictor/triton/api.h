@@ -147,7 +147,6 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReportStatistics(
     TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* request, bool success,
     uint64_t exec_start_ns, uint64_t compute_start_ns, uint64_t compute_end_ns,
     uint64_t exec_end_ns);
-// Reports a batch.
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReportBatchStatistics(
     TRITONBACKEND_ModelInstance* instance, uint64_t batch_size, uint64_t exec_start_ns,
     uint64_t compute_start_ns, uint64_t compute_end_ns, uint64_t exec_end_ns);
@@ -184,7 +183,6 @@ TRITONSERVER_Error* TRITONBACKEND_RequestParameter(TRITONBACKEND_Request* reques
 // Id of the request's sequence; 0 if it belongs to none. Fails if the id is a string.
 TRITONSERVER_Error* TRITONBACKEND_RequestCorrelationId(TRITONBACKEND_Request* request,
                                                        uint64_t* id);
-// Bits of TRITONSERVER_RequestFlag.
 TRITONSERVER_Error* TRITONBACKEND_RequestFlags(TRITONBACKEND_Request* request, uint32_t* flags);
 // 0 if the request has no timeout.
 TRITONSERVER_Error* TRITONBACKEND_InferenceRequestTimeoutMicroseconds(

@@ -23,7 +23,6 @@ namespace {
 
 bool IsAbandoned(const Request& request) { return request.abandoned && request.abandoned(); }
 
-// Answers and removes cancelled requests.
 void DropAbandoned(Batch* batch) {
   std::erase_if(*batch, [](const std::unique_ptr<Request>& request) {
     if (!IsAbandoned(*request)) return false;
@@ -99,7 +98,7 @@ class TritonInstance {
   TritonInstance(TRITONBACKEND_ModelInstance* instance, TritonModel* shared)
       : instance_(instance), shared_(shared) {}
 
-  // Answers all requests. Throws if memory runs out.
+  // Throws if memory runs out.
   void Run(std::span<TritonRequest> all) {
     Batch batch;
     Batch larger;
@@ -122,7 +121,7 @@ class TritonInstance {
     for (auto& request : larger) RunInChunks(std::move(request));
   }
 
-  // Reads and validates a request. Null if it was refused and answered.
+  // Null if the request was refused and answered.
   std::unique_ptr<Request> Admit(TritonRequest* triton_request) {
     auto request = std::make_unique<Request>();
     request->arrival = Clock::now();
@@ -137,7 +136,6 @@ class TritonInstance {
     return nullptr;
   }
 
-  // Drops cancelled requests, runs the others as one batch, and answers them.
   void RunBatch(Batch* batch) {
     DropAbandoned(batch);
     if (batch->empty()) return;
@@ -174,7 +172,6 @@ class TritonInstance {
     moments_ = {.begun = ended};
   }
 
-  // Runs a request that is larger than a batch.
   void RunInChunks(std::unique_ptr<Request> whole) {
     const auto split =
         std::make_shared<SplitRequest>(&shared_->schema(), shared_->budget(), *whole,

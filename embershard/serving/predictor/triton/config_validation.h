@@ -12,10 +12,10 @@ namespace embershard::triton {
 
 inline constexpr char kConfigFile[] = "config.pbtxt";
 
-// A member of an object; null if it is missing.
+// Null if the member is missing.
 const nlohmann::json& Member(const nlohmann::json& object, const char* key);
 
-// The value if it is a string, otherwise empty.
+// Empty if the value is not a string.
 std::string TextOf(const nlohmann::json& value);
 
 // True if the configuration sets a batch size. Tensors then have a leading 1 that the stated shapes

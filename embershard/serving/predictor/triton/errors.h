@@ -12,22 +12,22 @@
 
 namespace embershard::triton {
 
-// An error that the caller owns; null if `status` is ok.
+// The caller owns the error; null if `status` is ok.
 TRITONSERVER_Error* ToTriton(const Status& status);
 
 struct DeleteError {
   void operator()(TRITONSERVER_Error* error) const { TRITONSERVER_ErrorDelete(error); }
 };
 
-// Converts and deletes `error`. Ok if it is null.
+// Deletes `error`. Ok if it is null.
 Status FromTriton(TRITONSERVER_Error* error);
 
 void LogTriton(TRITONSERVER_LogLevel level, const std::string& message);
 
-// Logs `error` and deletes it, for failures that cannot be returned to a caller.
+// Used for failures that cannot be returned to a caller. Deletes `error`.
 void LogFailure(const char* what, TRITONSERVER_Error* error);
 
-// Runs `action` and converts its Status. Exceptions become errors.
+// Exceptions become errors, too.
 template <class Action>
 TRITONSERVER_Error* Answered(Action action) {
   Status status;

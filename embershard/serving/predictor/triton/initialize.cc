@@ -21,7 +21,7 @@ Status CheckVersion() {
                          kTritonApiMinor, " or a later minor one, got ", major, ".", minor);
 }
 
-// Loads packages from disk. Versions that are loaded at the same time share equal tables.
+// Versions that are loaded at the same time share equal tables.
 OpenModels OpenPackageModels() {
   return [loaded = std::make_shared<LoadedChunks>()](const std::filesystem::path& folder,
                                                      ModelOptions options) {

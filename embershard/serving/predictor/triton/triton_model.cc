@@ -32,7 +32,6 @@ using nlohmann::json;
 
 constexpr uint32_t kConfigVersion = 1;
 
-// Default of max_batch_size.
 constexpr int kDefaultMaxRequests = 256;
 
 // The settings of a model's config.pbtxt; see docs/triton.md.
@@ -83,8 +82,7 @@ Status ReadParameter(const std::string& key, const std::string& text, ModelConfi
   return {};
 }
 
-// Number of instances of all groups: Triton starts `count` for each entry of `gpus`. 0 if the
-// configuration has no groups.
+// Triton starts `count` instances for each entry of `gpus`. 0 if there are no groups.
 int CountInstances(const json& groups) {
   int64_t count = 0;
   for (const json& group : groups) {
@@ -110,10 +108,10 @@ json Describe(const std::vector<TensorSpec>& specs, bool inputs) {
   return tensors;
 }
 
-// Parses config.pbtxt. kInvalidArgument names the parameter that is bad. Parameters that begin with
-// TRITON_ are for Triton itself and are skipped. Each instance of the model gets one slot. If the
-// configuration has no number of instances, Triton starts one for each core, as this backend
-// suggests in TRITONBACKEND_GetBackendAttribute(). All instances share the cores.
+// kInvalidArgument names the parameter that is bad. Parameters that begin with TRITON_ are for
+// Triton itself. Each instance of the model gets one slot, and all share the cores. Without a
+// number of instances, Triton starts one for each core, as this backend suggests in
+// TRITONBACKEND_GetBackendAttribute().
 Result<ModelConfig> ReadModelConfig(std::string_view text) {
   ModelConfig config;
   RETURN_IF_ERROR(ParseJson(text, kConfigFile, &config.document));
@@ -134,9 +132,8 @@ Result<ModelConfig> ReadModelConfig(std::string_view text) {
   return config;
 }
 
-// Completes a configuration without tensors. If it does not mention batching either, it gets
-// dynamic batching; dynamic batching without a batch size gets one. Returns an empty string if
-// there is nothing to add.
+// Completes a configuration without tensors. Without batching it also gets dynamic batching, and
+// that a batch size. Returns an empty string if there is nothing to add.
 std::string CompleteModelConfig(json document, const Schema& schema) {
   const bool has_tensors =
       !Member(document, "input").empty() || !Member(document, "output").empty();
@@ -150,7 +147,6 @@ std::string CompleteModelConfig(json document, const Schema& schema) {
   return has_tensors && !lacks_size ? "" : document.dump();
 }
 
-// A model's description by Triton.
 struct Facts {
   std::string name;
   int64_t version = 0;
@@ -171,7 +167,6 @@ Result<Facts> ReadFacts(TRITONBACKEND_Model* model) {
   return Facts{name, static_cast<int64_t>(version), folder};
 }
 
-// Deletes a message that the server allocated.
 struct DeleteMessage {
   void operator()(TRITONSERVER_Message* message) const {
     LogFailure("TRITONSERVER_MessageDelete", TRITONSERVER_MessageDelete(message));
@@ -203,7 +198,6 @@ Status Complete(TRITONBACKEND_Model* model, const Schema& schema, const ModelCon
   return FromTriton(TRITONBACKEND_ModelSetConfig(model, kConfigVersion, message.get()));
 }
 
-// Adds advice to an error about tensors.
 Status WithAdvice(const Status& status, const std::filesystem::path& package) {
   if (status.ok()) return {};
   return InvalidArgument(status.message(), "; to write config.pbtxt anew, run `embershard ",

@@ -49,16 +49,16 @@ class BatchBudget {
   BatchSize taken_;
 };
 
-// Loads the package in a folder. The backend's state is such a function.
+// The backend keeps such a function as its state.
 using OpenModels = std::function<Result<std::unique_ptr<Model>>(const std::filesystem::path& folder,
                                                                 const ModelOptions& options)>;
 
 // Thread-safe.
 class TritonModel {
  public:
-  // Opens the package in <the model's folder>/<version> with the settings of config.pbtxt, and adds
-  // the tensors to that configuration if Triton asks for it. kBadPackage also if the package
-  // belongs to another model or version.
+  // Opens <the model's folder>/<version> with the settings of config.pbtxt, and adds tensors to
+  // that configuration if Triton asks for it. kBadPackage also for another model's or version's
+  // package.
   static Result<std::unique_ptr<TritonModel>> Load(TRITONBACKEND_Model* model,
                                                    const OpenModels& open);
 
@@ -66,19 +66,17 @@ class TritonModel {
   const Limits& limits() const { return model_->manifest().limits; }
   const TensorMap& tensors() const { return tensors_; }
 
-  // Limits of a batch. Larger requests are split.
+  // Larger requests are split.
   const ChunkBudget& budget() const { return budget_; }
 
-  // The model, shared by all instances.
   const Model& model() const { return *model_; }
   BatchExecutor* executor() { return &executor_; }
 
-  // Leases a slot; destroying the pointer returns it. There are as many slots as instances at
-  // loading; if Triton adds instances later, this waits for a free one.
+  // Destroying the pointer returns the slot. There are as many slots as instances at loading; if
+  // Triton adds instances later, this waits for a free one.
   using LeasedSlot = std::unique_ptr<Slot, std::function<void(Slot*)>>;
   LeasedSlot LeaseSlot();
 
-  // Description for the log.
   std::string Describe() const;
 
  private:

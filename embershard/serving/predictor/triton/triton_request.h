@@ -19,7 +19,6 @@ namespace embershard::triton {
 // Reads a request without copying values. Valid until the request is released.
 class RequestReader {
  public:
-  // Reads names, types and shapes of the inputs, and the parameters.
   Status ReadShapes(TRITONBACKEND_Request* request);
 
   // Also reads the inputs' bytes, buffer by buffer, and the names of wanted outputs. Refuses device
@@ -50,30 +49,27 @@ class RequestReader {
   RequestParameters parameters_;
 };
 
-// When a batch was prepared and when it ran, in nanoseconds of the steady clock.
+// Nanoseconds of the steady clock.
 struct BatchMoments {
   uint64_t begun = 0;
   uint64_t ran = 0;
   uint64_t done = 0;
 };
 
-// The current time of the steady clock.
 uint64_t SteadyNanoseconds();
 
-// Status of a cancelled request.
 Status ClientLeft();
 
 class TritonRequest {
  public:
-  // Takes ownership of `request`; Answer() releases it.
+  // Answer() releases `request`.
   TritonRequest(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* request,
                 const TritonModel* model)
       : instance_(instance), request_(request), model_(model) {}
 
-  // Fills `request` with views over the tensors, valid until the request is answered.
+  // The views over the tensors are valid until the request is answered.
   Status Read(Request* request);
 
-  // True if the client cancelled.
   bool IsCancelled() const;
 
   bool answered() const { return request_ == nullptr; }
@@ -83,8 +79,7 @@ class TritonRequest {
   void Answer(const Status& status, const Response& response, const BatchMoments& moments);
 
  private:
-  // Sends `response`, or `status` if that is not ok. Returns an error if `status` was sent, or if
-  // sending failed.
+  // Returns an error if `status` was sent instead of `response`, or if sending failed.
   Status Send(const Status& status, const Response& response);
   Status Fill(TRITONBACKEND_Response* made, const Response& response) const;
 

@@ -21,7 +21,7 @@ constexpr size_t kTokensMax = 8;
 constexpr std::string_view kScheme = "Bearer ";
 constexpr std::string_view kSpace = " \t\r\n";
 
-// True for the characters that RFC 6750 allows.
+// RFC 6750 allows these characters.
 bool MayStandInToken(char character) {
   return (character >= 'a' && character <= 'z') || (character >= 'A' && character <= 'Z') ||
          (character >= '0' && character <= '9') ||

@@ -1,5 +1,3 @@
-// Bearer tokens that authenticate calls, read from a file that may be replaced.
-
 #pragma once
 
 #include <functional>

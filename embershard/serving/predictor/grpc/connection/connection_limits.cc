@@ -10,7 +10,6 @@ namespace embershard::rpc {
 namespace {
 
 constexpr int kNever = std::numeric_limits<int>::max();  // gRPC's value for "never".
-// Time for a peer to complete the handshake.
 constexpr int kHandshakeMilliseconds = 10000;
 
 // Time for the calls of a connection that reached its age limit to end.
@@ -49,7 +48,7 @@ void Apply(const ConnectionLimits& limits, grpc::ServerBuilder* builder) {
   for (const auto algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
     builder->SetCompressionAlgorithmSupportStatus(algorithm, false);
   }
-  // Skip the compression filter and channelz, which are not used.
+  // The compression filter and channelz are not used.
   set(GRPC_ARG_ENABLE_PER_MESSAGE_COMPRESSION, 0);
   set(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
   set(GRPC_ARG_ENABLE_CHANNELZ, 0);

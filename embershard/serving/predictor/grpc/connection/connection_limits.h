@@ -1,5 +1,4 @@
-// Limits of connections: their number, their open calls, and their age. This header does not
-// include gRPC.
+// Limits of connections. This header does not include gRPC.
 
 #pragma once
 

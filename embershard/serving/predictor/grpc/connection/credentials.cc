@@ -73,12 +73,11 @@ std::optional<int64_t> UnixSecondsOf(const ASN1_TIME* time) {
   return static_cast<int64_t>(timegm(&parts));
 }
 
-// Clears this thread's OpenSSL error queue, which gRPC reads, too.
+// gRPC reads this thread's OpenSSL error queue, too.
 struct ErrorsCleared {
   ~ErrorsCleared() { ERR_clear_error(); }
 };
 
-// Contents of a server's TLS files, in PEM.
 struct TlsTexts {
   std::string certificate;
   std::string key;
@@ -86,10 +85,9 @@ struct TlsTexts {
   int64_t expires_unix_seconds = 0;
 };
 
-// The files of a server's TLS, read again when they change. Thread-safe.
+// Rereads files that have changed. Thread-safe.
 class TlsFiles {
  public:
-  // Uses the three paths of `options`.
   explicit TlsFiles(const SecurityOptions& options)
       : certificate_(options.certificate), key_(options.key), client_ca_(options.client_ca) {}
 
@@ -217,7 +215,7 @@ class FileSecurity final : public Security {
   }
 
  private:
-  // Callbacks from gRPC, for each connection and each call.
+  // Callbacks from gRPC.
   static grpc_ssl_certificate_config_reload_status Fetch(
       void* self, grpc_ssl_server_certificate_config** config) {
     auto* const security = static_cast<FileSecurity*>(self);
@@ -272,7 +270,6 @@ class FileSecurity final : public Security {
     connections_->ExpectAuthenticated(Clock::now());
   }
 
-  // Nothing if the files did not change.
   std::optional<TlsTexts> ChangedTls() noexcept {
     try {
       Result<std::optional<TlsTexts>> texts = tls_->ReadIfChanged();

@@ -15,7 +15,6 @@ namespace embershard::rpc {
 // Thread-safe.
 class Security {
  public:
-  // Fails like CheckSecurity().
   static Result<std::unique_ptr<Security>> Open(const SecurityOptions& options);
   virtual ~Security() = default;
 

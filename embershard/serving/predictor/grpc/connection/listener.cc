@@ -23,7 +23,7 @@ struct FreeAddresses {
 };
 using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
 
-// Resolves a host. Null if it has no address, with the reason in `error`.
+// Null if the host has no address, with the reason in `error`.
 Addresses Resolve(const std::string& host, int port, std::string* error) {
   // An IPv6 address may have brackets, as it has before a port.
   const bool bracketed = host.starts_with('[') && host.ends_with(']');
@@ -37,7 +37,7 @@ Addresses Resolve(const std::string& host, int port, std::string* error) {
   return Addresses(addresses);
 }
 
-// Removes duplicates: a name may resolve to an address twice.
+// A name may resolve to an address twice.
 std::vector<addrinfo*> Distinct(addrinfo* addresses) {
   std::vector<addrinfo*> distinct;
   for (addrinfo* address = addresses; address != nullptr; address = address->ai_next) {
@@ -68,7 +68,7 @@ int PortOf(const File& socket) {
                     : reinterpret_cast<sockaddr_in*>(&address)->sin_port);
 }
 
-// A listening socket; not open, with errno set, on failure.
+// Not open, with errno set, on failure.
 File ListenOn(const addrinfo& address) {
   File socket(
       ::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, address.ai_protocol));
@@ -89,7 +89,7 @@ std::string ReasonText(int error) {
   return std::strerror(error);
 }
 
-// True for errors of accept() that mean that the system has no room for a connection.
+// The system has no room for a connection.
 bool NoRoom(int error) {
   return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }

@@ -1,7 +1,5 @@
-// Listens on a port and accepts connections.
-//
-// gRPC's own listener stops forever if a connection arrives while no file descriptor is left. This
-// one continues as soon as there is one.
+// Accepts connections. gRPC's own listener stops forever if a connection arrives while no file
+// descriptor is left. This one continues as soon as there is one.
 
 #pragma once
 
@@ -22,7 +20,7 @@ class Listener {
   using Take = std::function<void(int listening, File connection)>;
 
   // Listens on every local address that `host` resolves to; port 0 picks a free port. kUnavailable
-  // if there is no such address, or if the port is in use. Connections wait until Start().
+  // without such an address, or if the port is in use. Connections wait until Start().
   static Result<std::unique_ptr<Listener>> Open(const std::string& host, int port);
 
   Listener(const Listener&) = delete;
@@ -31,11 +29,10 @@ class Listener {
 
   int port() const { return port_; }
 
-  // Calls `take` for each connection on a thread of its own; `take` must not block. REQUIRES:
-  // called once.
+  // `take` is called on a thread of its own, and must not block. REQUIRES: called once.
   void Start(Take take);
 
-  // Ends the thread and closes the port. May be called more than once, from one thread.
+  // May be called more than once, from one thread.
   void Stop();
 
  private:

@@ -44,7 +44,6 @@ class OpenConnections {
   // Receives sentences for the operator. Clients that are refused get no explanation. May be empty.
   using Report = std::function<void(const std::string& words)>;
 
-  // Receives a connection and the listening descriptor that accepted it.
   using Take = std::function<void(int listening, File connection)>;
 
   // Budget: bytes that gRPC may read from all strangers together.
@@ -62,7 +61,7 @@ class OpenConnections {
   static constexpr std::chrono::milliseconds kAdmissionPeriodMax{2000};
 
   // `most`: largest number of connections; 0: no limit. `report` is called at most once a minute
-  // for each kind of event, by the thread that calls Add() or by the one that Start() creates.
+  // for each kind of event, by the thread of Add() or of Start().
   explicit OpenConnections(size_t most, Report report = {})
       : most_(most), report_(std::move(report)) {}
   OpenConnections(const OpenConnections&) = delete;
@@ -83,8 +82,7 @@ class OpenConnections {
   // called once, before the first Admit().
   void Start(Take take, bool bound_strangers);
 
-  // Passes the connection to `take` if one more is allowed, otherwise closes it. Connections of a
-  // flooding network are passed later.
+  // Closes connections beyond the limit. Connections of a flooding network are passed later.
   void Admit(int listening, File connection, Clock::time_point now) EXCLUDES(mutex_);
 
   // Ends the thread and closes waiting connections. May be called more than once, from one thread.
@@ -92,8 +90,7 @@ class OpenConnections {
   void Stop() EXCLUDES(mutex_);
 
   // Called when some connection has shown a token for the first time. gRPC does not say which one;
-  // its handler calls SetAuthenticated() soon after. By then gRPC may have read more than the
-  // budget.
+  // its handler calls SetAuthenticated() soon after, perhaps when the budget is exceeded already.
   void ExpectAuthenticated(Clock::time_point now) EXCLUDES(mutex_);
 
   // Called for an authenticated call of this peer, in gRPC's form.
@@ -125,7 +122,7 @@ class OpenConnections {
   void WatchStrangers() EXCLUDES(mutex_);
   // Charges these strangers for the bytes that gRPC has read, and removes quiet ones from
   // `numbers`. Resets strangers beyond the budget, and passes on connections whose pause is over.
-  // Returns the charges of the strangers that were reset.
+  // Returns the charges of those that were reset.
   uint64_t Look(std::set<uint64_t>* numbers, Clock::time_point now) EXCLUDES(mutex_);
   // Returns true if the stranger is quiet.
   bool Charge(Connection* stranger) REQUIRES(mutex_);
@@ -133,7 +130,6 @@ class OpenConnections {
   void SlowDown(const std::string& network, bool is_shared, Clock::time_point now) REQUIRES(mutex_);
   void CalmDown(Clock::time_point now) REQUIRES(mutex_);
   std::vector<Waiting> Admitted(Clock::time_point now) REQUIRES(mutex_);
-  // Ends a connection's time as a stranger.
   void SetState(Connection* stranger, State state) REQUIRES(mutex_);
 
   const size_t most_;

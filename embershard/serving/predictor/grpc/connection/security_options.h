@@ -11,14 +11,14 @@ namespace embershard::rpc {
 // Requirements for connections and calls. By default there are none, and traffic is not encrypted.
 struct SecurityOptions {
   // PEM files. The first two turn TLS on. With `client_ca`, clients need a certificate signed by
-  // one of the authorities in it. Changed files are used for new connections.
+  // one of its authorities. Changed files are used for new connections.
   std::string certificate;
   std::string key;
   std::string client_ca;
 
   std::string token_file;  // Every call except health checks must carry one of its tokens.
-  // Receives a sentence if a changed file cannot be used; the server keeps the earlier content.
-  // Called on any thread; must return quickly.
+  // Receives a sentence if a changed file cannot be used; its earlier content stays in use. Called
+  // on any thread; must return quickly.
   std::function<void(const std::string&)> report;
 };
 

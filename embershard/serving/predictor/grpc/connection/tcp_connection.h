@@ -1,5 +1,3 @@
-// State of a TCP connection according to the system, and its reset. Does not use gRPC.
-
 #pragma once
 
 #include <sys/types.h>
@@ -33,16 +31,14 @@ struct Peer {
   std::string network;  // The client's IPv4 address, or the first 64 bits of its IPv6 address.
 };
 
-// The peer of a connection. IPv4 addresses mapped to IPv6 count as IPv4.
+// IPv4 addresses mapped to IPv6 count as IPv4.
 Peer PeerOf(int descriptor);
 
-// Bytes received from the peer, read or not.
+// Counts read and unread bytes.
 uint64_t ReceivedBytes(int descriptor);
 
-// Received bytes that were not read yet.
 uint64_t UnreadBytes(int descriptor);
 
-// Written bytes that the peer has not acknowledged.
 uint64_t UnacknowledgedBytes(int descriptor);
 
 // True if the peer closed its end or the connection was reset.

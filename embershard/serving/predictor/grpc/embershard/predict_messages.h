@@ -1,5 +1,4 @@
-// Converts the messages of proto/embershard/v1/predictor.proto to requests, and responses to
-// messages.
+// Converts the messages of proto/embershard/v1/predictor.proto.
 
 #pragma once
 
@@ -24,7 +23,6 @@ inline constexpr size_t kRequestIdBytesMax = 1024;
 // everything else.
 Status ParseRequest(const Engine& engine, const v1::PredictRequest& message, Request* request);
 
-// Fills the answer to the message `asked`.
 void FillResponse(const Manifest& manifest, const v1::PredictRequest& request,
                   const Response& response, v1::PredictResponse* message);
 

@@ -27,7 +27,7 @@ class RefusedCall final : public RawService::StreamReactor {
   bool InternalInlineable() override { return true; }  // As PredictCall.
 };
 
-// The service that the request names; nothing if the bytes are no request.
+// Nothing if the bytes are no request.
 std::optional<std::string> ServiceOf(grpc::ByteBuffer* bytes) {
   HealthCheckRequest request;
   if (bytes->Length() > kRequestBytesMax || !ParseMessage(bytes, &request).ok()) return {};

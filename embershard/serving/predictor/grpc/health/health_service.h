@@ -41,7 +41,6 @@ class HealthService final : public RawService {
   HealthService& operator=(const HealthService&) = delete;
   ~HealthService() override;  // REQUIRES: gRPC has finished every call.
 
-  // Sets the status of `service` for new calls and for watches.
   void SetServing(const std::string& service, bool serving) EXCLUDES(mutex_);
 
   // Sets every service to NOT_SERVING, permanently.

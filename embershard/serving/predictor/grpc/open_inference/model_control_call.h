@@ -1,5 +1,3 @@
-// A call that requests a load or unload, and ends when that is done.
-
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -21,13 +19,11 @@ namespace embershard::rpc {
 // Blocks no thread. Lives until gRPC and its control request have finished with it.
 class ModelControlCall final : public grpc::ServerUnaryReactor {
  public:
-  // Passes the request to a ModelControl.
   using Give = std::function<void(ModelControl::Done, ModelControl::Abandoned)>;
 
-  // Starts a call, which is answered with the result of the load or unload. If its deadline passes
-  // or its client leaves first, the call ends; a load or unload that has begun continues, one that
-  // has not is dropped. `calls` (not owned) counts the call until gRPC has finished with it, or
-  // refuses it.
+  // If the deadline passes or the client leaves before the load or unload is done, the call ends; a
+  // load or unload that has begun continues, one that has not is dropped. `calls` (not owned)
+  // counts the call until gRPC has finished with it, or refuses it.
   static grpc::ServerUnaryReactor* Start(grpc::CallbackServerContext* context, OpenCalls* calls,
                                          const Give& give) {
     if (!calls->Enter()) return EndNow(context, ToGrpcStatus(ShuttingDown()));
@@ -55,7 +51,6 @@ class ModelControlCall final : public grpc::ServerUnaryReactor {
  private:
   explicit ModelControlCall(OpenCalls* calls) : calls_(calls) {}
 
-  // Ends the call, unless it has ended. Thread-safe.
   void Answer(const grpc::Status& status) {
     if (!ended_.exchange(true)) Finish(status);
   }

@@ -25,7 +25,6 @@ void Describe(const TensorSpec& spec, inference::ModelMetadataResponse::TensorMe
   tensor->mutable_shape()->Assign(spec.shape.begin(), spec.shape.end());
 }
 
-// Fills an input or output of a model's configuration.
 template <class Tensor>
 void DescribeConfig(const TensorSpec& spec, Tensor* tensor) {
   tensor->set_name(spec.name);

@@ -29,7 +29,7 @@ ParameterValue ValueOf(const InferParameter& value) {
   return {};
 }
 
-// Parameters of a request; kInvalidArgument for one that is not known.
+// kInvalidArgument for an unknown parameter.
 Result<RequestParameters> ReadParameters(const OipParameterMap& parameters) {
   RequestParameters read;
   for (const auto& [key, value] : parameters) {
@@ -38,8 +38,7 @@ Result<RequestParameters> ReadParameters(const OipParameterMap& parameters) {
   return read;
 }
 
-// The parameter "timeout" in microseconds. 0: none, or an invalid one, which ReadParameters()
-// refuses.
+// The message has microseconds. 0: none, or a timeout that ReadParameters() refuses.
 std::chrono::nanoseconds TimeoutOf(const OipParameterMap& parameters) {
   const auto parameter = parameters.find("timeout");
   if (parameter == parameters.end()) return {};
@@ -47,7 +46,7 @@ std::chrono::nanoseconds TimeoutOf(const OipParameterMap& parameters) {
   return std::chrono::microseconds(std::clamp<int64_t>(microseconds, 0, kTimeoutMaxUs));
 }
 
-// The parameter "traffic_key", a view into `parameters`. Empty: none, or an invalid one.
+// A view into `parameters`. Empty: none, or an invalid key.
 std::string_view TrafficKeyOf(const OipParameterMap& parameters) {
   const auto parameter = parameters.find("traffic_key");
   if (parameter == parameters.end() || !parameter->second.has_string_param()) return {};
@@ -84,7 +83,7 @@ std::string_view BytesOf(const Values& values) {
           static_cast<size_t>(values.size()) * sizeof(*values.data())};
 }
 
-// Number of typed arrays that have values.
+// Counts the typed arrays that have values.
 int CountKinds(const inference::InferTensorContents& contents) {
   int kinds = 0;
   for (const int size : {contents.bool_contents_size(), contents.int_contents_size(),
@@ -96,8 +95,7 @@ int CountKinds(const inference::InferTensorContents& contents) {
   return kinds;
 }
 
-// Bytes of the typed array that belongs to the datatype. Empty for a datatype that no input uses;
-// it is refused later.
+// Empty for a datatype that no input uses; it is refused later.
 Result<std::string_view> TypedBytes(const Input& input) {
   const inference::InferTensorContents& contents = input.contents();
   std::string_view bytes;

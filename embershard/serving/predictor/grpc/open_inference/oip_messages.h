@@ -1,5 +1,4 @@
-// Converts the messages of proto/inference/open_inference.proto to requests, and responses to
-// messages.
+// Converts the messages of proto/inference/open_inference.proto.
 
 #pragma once
 
@@ -14,7 +13,7 @@
 
 namespace embershard::rpc {
 
-// Finds the model that a call names. `version` is a decimal number, a label, or empty.
+// `version` is a decimal number, a label, or empty.
 Result<std::shared_ptr<Engine>> FindOip(const ServedModels& served, std::string_view model,
                                         std::string_view version);
 
@@ -49,10 +48,8 @@ class OipMessages final : public WireMessages {
   bool is_batch_of_one_ = false;  // Inputs and outputs have a leading dimension of 1.
 };
 
-// Server metadata.
 void DescribeServer(inference::ServerMetadataResponse* message);
 
-// Model metadata: its tensors, and all of its served versions.
 void DescribeModel(const Engine& engine, const ServedModels& served,
                    inference::ModelMetadataResponse* message);
 
@@ -61,7 +58,7 @@ void DescribeModel(const Engine& engine, const ServedModels& served,
 void DescribeConfig(const Engine& engine, uint64_t default_timeout_us,
                     inference::ModelConfig* config);
 
-// Counters of the version since its start, for calls in all protocols.
+// Counts calls in all protocols since the version's start.
 void DescribeStatistics(const Engine& engine, inference::ModelStatistics* statistics);
 
 // `only_ready`: lists only versions that are ready.

@@ -41,7 +41,7 @@ Status CheckRepository(const std::string& name) {
                          name, "'");
 }
 
-// Checks a request to load or unload. `known`: see OipService::AddOrder().
+// `known`: see OipService::AddOrder().
 template <class Request>
 Status Check(const Request& request, const std::string& known) {
   RETURN_IF_ERROR(CheckRepository(request.repository_name()));

@@ -1,5 +1,4 @@
-// The service of proto/inference/open_inference.proto. It serves the same models in the same way as
-// embershard's own service.
+// Serves the same models in the same way as embershard's own service.
 
 #pragma once
 
@@ -27,8 +26,7 @@ class OipService final : public PredictService {
   template <class Request, class Response, class Give>
   void AddOrder(const char* method, const char* known, Give give);
 
-  // All versions in the repository with their states, read from its folders. Without a control, the
-  // served versions.
+  // All versions in the repository's folders. Without a control, the served versions.
   Result<std::vector<ServedVersion>> Index() const;
 
   ModelControl* const control_;

@@ -24,7 +24,7 @@ constexpr char kCallFailed[] = "the call failed: ";
 
 constexpr size_t kSlowLogChars = 128;  // Most characters of a client's own text in the log.
 
-// Value of a header; empty if the client did not send it.
+// Empty if the client did not send the header.
 std::string_view HeaderOf(const grpc::CallbackServerContext& context, const char* key) {
   const auto& headers = context.client_metadata();
   const auto entry = headers.find(key);
@@ -32,7 +32,6 @@ std::string_view HeaderOf(const grpc::CallbackServerContext& context, const char
   return {entry->second.data(), entry->second.size()};
 }
 
-// True if the client probably cancelled because of its deadline: its clock started before ours.
 bool OutOfTime(const Exchange& exchange, Clock::time_point now) {
   const Clock::duration early = std::max<Clock::duration>(
       kClientsHeadStart, (exchange.deadline - exchange.arrival) / kClientsHeadStartShare);

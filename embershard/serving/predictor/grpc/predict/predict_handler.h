@@ -1,5 +1,5 @@
-// Handles a prediction request of any protocol, from its message to its answer. Adapters in this
-// folder receive the requests and send the answers.
+// Handles a prediction request of any protocol. Adapters in this folder receive the requests and
+// send the answers.
 
 #pragma once
 
@@ -60,7 +60,6 @@ class PredictHandler {
 
   // True if SetAuthenticated() has an effect.
   bool tells_authenticated() const { return connections_ != nullptr; }
-  // Reports an authenticated call to `connections`.
   void SetAuthenticated(const grpc::CallbackServerContext& context) const;
 
   // Called when a message has been received. Chooses the version that answers it, also if another
@@ -72,7 +71,6 @@ class PredictHandler {
   // answer was sent.
   void Handle(Exchange* exchange, std::shared_ptr<const void> bytes) const;
 
-  // Answers the request with an error.
   void Refuse(Exchange* exchange, const Status& status) const { End(exchange, status, {}); }
 
   // Called if the client cancelled or the call's deadline has passed. Answers the request unless
@@ -85,15 +83,14 @@ class PredictHandler {
   // Records the call, if calls are recorded. REQUIRES: the request was answered.
   void Record(const Exchange& exchange) const;
 
-  // Deadline of a call; Clock::time_point::max() if its client sets none.
+  // Clock::time_point::max() if the client sets no deadline.
   static Clock::time_point DeadlineOf(const grpc::CallbackServerContext& context,
                                       Clock::time_point now);
 
  private:
-  // Passes the request to the engine. If this returns ok, the engine's answer ends the exchange.
+  // If this returns ok, the engine's answer ends the exchange.
   Status Begin(Exchange* exchange, std::shared_ptr<const void> bytes) const;
-  // Ends every request, in all cases: counts it and sends the answer. `answer` holds what is known
-  // at that point.
+  // Ends every request: counts it and sends the answer. `answer` holds what is known by then.
   void End(Exchange* exchange, const Status& status, const Response& answer) const;
 
   Telemetry& TelemetryOf(const Exchange& exchange) const;

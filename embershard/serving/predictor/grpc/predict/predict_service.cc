@@ -23,8 +23,7 @@ namespace {
 class PredictCall final : public grpc::ServerUnaryReactor {
  public:
   // Owns neither `handler` nor `calls`, which counts the call until gRPC has finished with it, or
-  // refuses it. `retry_pushback`: see ServerOptions. `messages`: of the call's protocol. `answer`
-  // belongs to gRPC.
+  // refuses it. `retry_pushback`: see ServerOptions. `answer` belongs to gRPC.
   PredictCall(const PredictHandler* handler, OpenCalls* calls,
               std::chrono::milliseconds retry_pushback, grpc::CallbackServerContext* context,
               std::shared_ptr<WireMessages> messages, grpc::ByteBuffer* answer)
@@ -39,7 +38,7 @@ class PredictCall final : public grpc::ServerUnaryReactor {
     exchange_.send = [this](const Status& status) { Send(status); };
   }
 
-  // Answers `message`. REQUIRES: called once.
+  // REQUIRES: called once.
   void Start(const grpc::ByteBuffer* message) {
     // gRPC owns the message, which is not really const. Clearing it frees the unparsed bytes.
     const Status read = Read(const_cast<grpc::ByteBuffer*>(message));
@@ -98,7 +97,7 @@ class PredictCall final : public grpc::ServerUnaryReactor {
   Exchange exchange_;
 };
 
-// Interval of checks for stalled streams. A client may stall for this much longer than the limit.
+// A client may stall for this much longer than the limit.
 std::chrono::milliseconds PeriodOf(std::chrono::milliseconds stalled) {
   using std::chrono::milliseconds;
   return std::clamp<milliseconds>(stalled / 4, milliseconds(1), milliseconds(1000));
@@ -126,8 +125,7 @@ class PredictService::Streams {
     watch_.join();
   }
 
-  // Opens a stream for a new call. This object owns it, and keeps it until gRPC has finished with
-  // it.
+  // This object keeps the stream until gRPC has finished with it.
   PredictStream* Open(grpc::CallbackServerContext* context) {
     const auto stream =
         std::make_shared<PredictStream>(handler_, make_messages_, context, options_, &held_bytes_,
@@ -149,7 +147,7 @@ class PredictService::Streams {
     return stream.get();
   }
 
-  // Closes all streams, including those opened later.
+  // Also closes streams that are opened later.
   void Close() {
     std::vector<std::shared_ptr<PredictStream>> streams;
     {
@@ -160,7 +158,6 @@ class PredictService::Streams {
     for (const auto& stream : streams) stream->Close();
   }
 
-  // Returns when all streams have ended, or at `deadline`.
   void WaitUntilEnded(Clock::time_point deadline) {
     MutexLock lock(mutex_);
     while (!open_.empty() && changed_.WaitUntil(mutex_, deadline)) {

@@ -1,5 +1,3 @@
-// Base of the prediction services of all protocols.
-
 #pragma once
 
 #include <memory>
@@ -16,12 +14,9 @@
 
 namespace embershard::rpc {
 
-// Handlers run on gRPC's threads and never wait for the model. A call ends when its request is
-// answered, at the latest at its deadline or when its client leaves. Its messages live until then,
-// and until the model has finished with them.
-//
-// WaitUntilDone() waits until gRPC has finished the calls. Calls whose message never arrives, or is
-// too large, are not counted.
+// Base of the prediction services of all protocols. Handlers run on gRPC's threads and never wait
+// for the model. A call ends when its request is answered, at the latest at its deadline or when
+// its client leaves. Its messages live until the model has finished with them.
 class PredictService : public RawService {
  public:
   // Does not own `served` and `recorder` (which may be null); both must outlive this object.
@@ -47,7 +42,7 @@ class PredictService : public RawService {
 
   // Answers every further prediction UNAVAILABLE; streams read nothing more.
   void RefuseNew();
-  // Returns when all earlier calls have ended, or at `deadline`.
+  // Waits for earlier calls. Calls whose message never arrives, or is too large, are not counted.
   void WaitUntilDone(Clock::time_point deadline);
 
  protected:

@@ -28,9 +28,9 @@
 
 namespace embershard::rpc {
 
-// Reads one message at a time, as long as fewer than stream_in_flight requests are unanswered or
-// have unsent answers, and these do not hold too many bytes. Sends one answer at a time; while more
-// are ready, gRPC is asked to gather them into one write.
+// Reads one message at a time, while fewer than stream_in_flight requests are without a sent answer
+// and these do not hold too many bytes. Sends one answer at a time; while more are ready, gRPC is
+// asked to gather them into one write.
 //
 //   ends with       when
 //   OK              the client half-closed, and all requests were answered
@@ -52,8 +52,7 @@ class PredictStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
         held_by_all_(held_by_all),
         done_(std::move(done)) {}
 
-  // Sends the headers, for which some clients wait, and reads the first message. REQUIRES: called
-  // once.
+  // Sends the headers, for which some clients wait. REQUIRES: called once.
   void Start() {
     StartSendInitialMetadata();
     {
@@ -161,7 +160,6 @@ class PredictStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
  private:
   struct Entry;
   using Entries = std::list<std::shared_ptr<Entry>>;  // Splicing allocates no memory.
-  // One request of the stream, from its message to its answer.
   struct Entry {
     std::shared_ptr<WireMessages> messages;
     Status read;       // Result of reading the message.
@@ -201,7 +199,6 @@ class PredictStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
                                           : std::min(of_call, now + options_.default_timeout);
   }
 
-  // Queues the answer of a live request.
   void Answer(Entry* entry, const Status& status) {
     handler_->Record(entry->exchange);
     std::list<grpc::ByteBuffer> answer;

@@ -20,7 +20,6 @@
 
 namespace embershard::rpc {
 
-// Ends a call at once.
 inline grpc::ServerUnaryReactor* EndNow(grpc::CallbackServerContext* context,
                                         const grpc::Status& status) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
@@ -28,10 +27,10 @@ inline grpc::ServerUnaryReactor* EndNow(grpc::CallbackServerContext* context,
   return reactor;
 }
 
-// Counts a service's open calls. Thread-safe.
+// Thread-safe.
 class OpenCalls {
  public:
-  // Counts a call and returns true, unless new calls are refused. After true, Leave() must follow.
+  // Returns false if new calls are refused. After true, Leave() must follow.
   bool Enter() {
     MutexLock lock(mutex_);
     if (refusing_) return false;
@@ -44,7 +43,6 @@ class OpenCalls {
     if (--open_ == 0) idle_.NotifyAll();
   }
 
-  // Makes Enter() refuse all further calls.
   void RefuseNew() {
     MutexLock lock(mutex_);
     refusing_ = true;
@@ -55,7 +53,6 @@ class OpenCalls {
     return refusing_;
   }
 
-  // Returns when no call is open, or at `deadline`.
   void WaitUntilIdle(Clock::time_point deadline) {
     MutexLock lock(mutex_);
     while (open_ > 0 && idle_.WaitUntil(mutex_, deadline)) {

@@ -71,7 +71,6 @@ class Counter {
     return verdict;
   }
 
-  // Counts the values of a packed field of varints.
   Verdict CountValues(uint32_t size) {
     while (size > 0) {
       const void* there = nullptr;

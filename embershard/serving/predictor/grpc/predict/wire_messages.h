@@ -1,5 +1,3 @@
-// Parses a protocol's request from untrusted bytes, and fills its answer.
-
 #pragma once
 
 #include <google/protobuf/arena.h>
@@ -31,9 +29,9 @@ inline constexpr int kMessageFieldsMax = 1 << 16;
 // Most integers in packed fields: one byte on the wire becomes 8 bytes, and up to 32 while parsing.
 inline constexpr int kMessageValuesMax = 1 << 21;
 
-// Parses and clears `bytes`. kInvalidArgument if they are not such a message, or have too many
-// fields or values; `message` is then empty. `unknown_fields` (may be null) receives the number of
-// fields that the message's type does not declare. REQUIRES: the message type is not recursive.
+// Parses and clears `bytes`. kInvalidArgument, with an empty `message`, if they are not such a
+// message, or have too many fields or values. `unknown_fields` (may be null) receives the number of
+// fields that the type does not declare. REQUIRES: the message type is not recursive.
 Status ParseMessage(grpc::ByteBuffer* bytes, google::protobuf::Message* message,
                     size_t* unknown_fields = nullptr);
 
@@ -51,8 +49,7 @@ grpc::ByteBuffer WriteMessage(const Message& message) {
   return bytes;
 }
 
-// A protocol's part in handling a request (see grpc/predict/predict_handler.h). Owns the messages.
-// Used by one thread at a time.
+// A protocol's part in handling a request. Owns the messages. Used by one thread at a time.
 class WireMessages {
  public:
   virtual ~WireMessages() = default;
@@ -60,14 +57,14 @@ class WireMessages {
   // The engine that the request names, or the reason why it is not served.
   virtual Result<std::shared_ptr<Engine>> Find(const ServedModels& served) const = 0;
 
-  // The request's own timeout, counted from its arrival. 0: none.
+  // Counted from the request's arrival. 0: none.
   virtual std::chrono::nanoseconds timeout() const { return {}; }
 
   // Fills num_examples, priority, the wanted outputs, held_bytes and the views over the messages.
   // Fails for errors that do not depend on values, such as unknown names.
   virtual Status Parse(const Engine& engine, Request* request) = 0;
 
-  // Fills the answer. REQUIRES: Parse() was ok.
+  // REQUIRES: Parse() was ok.
   virtual void Fill(const Engine& engine, const Response& answer) = 0;
 
   // Fields of the request, empty before Read().
@@ -81,24 +78,22 @@ class WireMessages {
   // Passes request, answer and arrival time to a recorder, in protocols that are recorded.
   virtual void Record(Recorder*, const Status&, std::chrono::system_clock::time_point) const {}
 
-  // Parses the request like ParseMessage().
+  // See ParseMessage().
   virtual Status Read(grpc::ByteBuffer* bytes) = 0;
 
-  // Fills the answer with an error, in protocols with streams. `pushback`: time to retry after, or
-  // zero.
+  // Called in protocols with streams. `pushback`: time to retry after, or zero.
   virtual void Fail(const grpc::Status&, std::chrono::milliseconds /*pushback*/) {}
 
   virtual grpc::ByteBuffer Write() const = 0;
 };
 
-// Makes the empty messages of a method's protocol.
 using MakeMessages = std::shared_ptr<WireMessages> (*)();
 template <class Messages>
 std::shared_ptr<WireMessages> Make() {
   return std::make_shared<Messages>();
 }
 
-// Views `bytes` as values of type T. `where` names them in an error.
+// `where` names the values in an error.
 template <class T>
 Status View(const std::string& bytes, const std::string& where, Unaligned<T>* view) {
   if (bytes.size() % sizeof(T) != 0) {
@@ -121,7 +116,7 @@ class ArenaMessages {
   ArenaMessages(const ArenaMessages&) = delete;
   ArenaMessages& operator=(const ArenaMessages&) = delete;
 
-  // Parses the request like ParseMessage().
+  // See ParseMessage().
   Status Read(grpc::ByteBuffer* bytes) {
     received_bytes_ = bytes->Length();
     size_t unknown_fields = 0;

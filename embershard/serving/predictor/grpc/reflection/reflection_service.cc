@@ -55,8 +55,7 @@ void Fail(grpc::StatusCode code, const std::string& message, ReflectionResponse*
   response->mutable_error_response()->set_error_message(message);
 }
 
-// Answers with `file`, or with an error if it is null. `what`: the kind and name that were
-// requested.
+// Answers with `file`, or with an error if it is null. `what`: the kind and name of the question.
 void GiveFile(const pb::FileDescriptor* file, const std::string& what,
               ReflectionResponse* response) {
   if (file == nullptr) return Fail(grpc::NOT_FOUND, what + ": not found", response);

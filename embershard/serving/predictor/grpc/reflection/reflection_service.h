@@ -1,4 +1,4 @@
-// gRPC server reflection: describes the services of this server to clients such as grpcurl.
+// gRPC server reflection, for clients such as grpcurl.
 
 #pragma once
 
@@ -16,7 +16,6 @@ inline constexpr size_t kReflectionRequestBytesMax = 4096;
 // the names differ.
 class ReflectionService final : public RawService {
  public:
-  // `version`: "v1" or "v1alpha".
   explicit ReflectionService(const std::string& version);
 };
 

@@ -59,7 +59,7 @@ Status ParseDense(const FloatFeatures& group, const Schema& schema, Request* req
 // One group of sparse inputs. Take() cuts the next input off its front.
 class Group {
  public:
-  // Appends the values to `ids`, widened to 64 bits; `ids` must have the capacity.
+  // `ids` must have the capacity for the values, which are appended widened to 64 bits.
   Group(const char* name, bool weighted, std::vector<int64_t>* ids)
       : name_(name), weighted_(weighted), ids_(ids) {}
 
@@ -141,7 +141,6 @@ Status ParseGroup(const char* name, const SparseFeatures& message, bool weighted
   return group.CheckTaken();
 }
 
-// Refuses kinds of inputs that TorchRec has and embershard does not.
 template <class Features>
 Status CheckUnserved(const char* name, const Features& features) {
   if (features.num_features() == 0 && features.values().empty()) return {};
@@ -189,7 +188,6 @@ Status ParseTorchRec(const PredictionRequest& message, const Schema& schema, con
 // The key under which TorchRec's clients expect the scores.
 constexpr char kDefault[] = "default";
 
-// The output of that name, or the first output.
 size_t DefaultOutput(const Schema& schema) {
   for (size_t i = 0; i < schema.outputs.size(); ++i) {
     if (schema.outputs[i].name == kDefault) return i;

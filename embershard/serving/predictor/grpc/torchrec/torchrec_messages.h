@@ -1,5 +1,4 @@
-// Converts the messages of proto/torchrec/predictor.proto to requests, and responses to messages.
-// docs/protocols.md maps a model's inputs to them.
+// Converts the messages of proto/torchrec/predictor.proto; see docs/protocols.md.
 
 #pragma once
 
