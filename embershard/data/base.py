@@ -154,10 +154,8 @@ class Examples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableHint:
-    """A table that suits a data set: which sparse inputs share it, and how they are pooled.
-
-    The inputs of one table share one id map, and so its rows.
-    """
+    """A table that suits a data set: which sparse inputs share it, and how they are pooled. The
+    inputs of one table share one id map, and so its rows."""
 
     name: str
     features: tuple[str, ...]
@@ -169,10 +167,8 @@ AnySplit = TypeVar("AnySplit", bound=Examples | Split, covariant=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset(Generic[AnySplit]):
-    """Three splits of one log, with the schema that describes them.
-
-    Splits are `Examples`, or objects with the methods of `Split`.
-    """
+    """Three splits of one log, with the schema that describes them. Splits are `Examples`, or
+    objects with the methods of `Split`."""
 
     name: str
     schema: Schema
@@ -189,8 +185,7 @@ class Dataset(Generic[AnySplit]):
             raise InputError(f"tables: expected each of {expected} once, got {hinted}")
 
     def digest(self) -> str:
-        """SHA-256 of the examples of all splits, in hex. Data sets with other splits override this
-        method."""
+        """SHA-256 of all examples, in hex. Data sets with other splits override this."""
         digest = hashlib.sha256()
         for split in (self.train, self.valid, self.test):
             if not isinstance(split, Examples):

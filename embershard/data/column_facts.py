@@ -19,8 +19,6 @@ ColumnType: TypeAlias = Literal["float", "integer", "string", "bool", "time", "l
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnFacts:
-    """Facts about a column."""
-
     name: str
     type: ColumnType
     arrow_type: str
@@ -34,12 +32,10 @@ class ColumnFacts:
 
     @property
     def is_number(self) -> bool:
-        """True for integers, floats and decimals."""
         return self.type in ("float", "integer")
 
     @property
     def is_id(self) -> bool:
-        """True for integers and strings."""
         return self.type in ("integer", "string")
 
     @property

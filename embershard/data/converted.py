@@ -27,16 +27,9 @@ GROUP_ROWS: Final = 131_072
 def converted_folder(
     name: str, sources: Sequence[SourceFile], cache: Path, convert: Callable[[Path], None]
 ) -> Path:
-    """The folder of the Parquet files that are made from ``sources``. It appears whole or not at
-    all. If several processes share a cache folder, one converts and the others wait.
-
-    Args:
-        name: the data set's name, which is a folder of the cache.
-        convert: writes the files into a folder.
-
-    Raises:
-        DataError: a source changed while it was read, or ``convert`` refused it.
-    """
+    """The folder of the Parquet files that ``convert`` writes from ``sources``. It appears whole or
+    not at all. If several processes share a cache folder, one converts and the others wait. Raises
+    DataError if a source changed while it was read, or ``convert`` refused it."""
     digest = hashlib.sha256(json.dumps([VERSION, sources]).encode()).hexdigest()
     folder = cache / name / digest
     folder.parent.mkdir(parents=True, exist_ok=True)

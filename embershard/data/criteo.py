@@ -39,19 +39,11 @@ INT_MAX: Final = float(1 << 31)
 def criteo_sections(
     path: Path, ids: Mapping[str, Any], cache: Path, progress: Progress | None
 ) -> dict[str, Any]:
-    """Sections of the `ParquetConfig` that reads the lines, without the shares of the splits.
-    Dense inputs become log(1 + max(value, 0)), as in DLRM's benchmark.
-
-    Args:
-        path: a file, or a folder of files in the order of their numbers. Files whose names end in
-            ``.gz`` are compressed by gzip.
-        ids: keys of each sparse input's section.
-        cache: folder that keeps the Parquet files.
-        progress: counts bytes.
-
-    Raises:
-        DataError: no file, or a line that is not in this format.
-    """
+    """Sections of the `ParquetConfig` that reads the lines, without the shares of the splits. Dense
+    inputs become log(1 + max(value, 0)), as in DLRM's benchmark. ``path`` is a file, or a folder of
+    files in the order of their numbers; those with ``.gz`` are compressed by gzip. ``ids`` has the
+    keys of each sparse input's section. ``progress`` counts bytes. Raises DataError if there is no
+    file, or a line is not in this format."""
     sources = _sources(path)
     folder = converted_folder("criteo", sources, cache, lambda out: _write(sources, out, progress))
     dense = {"null": 0.0, "transforms": [{"clip": [0.0, INT_MAX]}, "log1p"]}

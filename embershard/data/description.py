@@ -1,7 +1,5 @@
-"""Describes the labels, dense inputs and ids of each split, and their drift.
-
-`embershard.data.drift` defines drift; here it is from the training split to another split.
-"""
+"""Describes the labels, dense inputs and ids of each split, and their drift from the training
+split."""
 
 from __future__ import annotations
 
@@ -57,7 +55,6 @@ class SparseDescription:
     """Share of ids that the id map does not know."""
 
     drift: float
-    """From the training split; 0 for that split itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +78,7 @@ class DataDescription:
     """``train``, ``valid`` and ``test``, but for splits without rows."""
 
     null_shares: Mapping[str, float]
-    """The share of nulls of dense inputs in all files; inputs of which it is not known are left
-    out."""
+    """Share of nulls of dense inputs in all files, except inputs of which it is not known."""
 
     def moved(self) -> list[str]:
         """Inputs with large drift, as "<input> (<split> <drift>)"."""
@@ -159,16 +155,9 @@ def describe_splits(
     rows: int,
     null_shares: Mapping[str, float] | None = None,
 ) -> DataDescription:
-    """Read at most ``rows`` rows of each split, drawn over the whole of it, and describe them.
-
-    Args:
-        name: name of the data set.
-        schema: schema of its inputs.
-        splits: ``train`` first; the others are compared with it.
-        tasks: names of the columns of labels.
-        rows: largest number of rows to read of each split, at least 1.
-        null_shares: the share of nulls of dense inputs before a declared value replaces them.
-    """
+    """Read at most ``rows`` rows of each split, drawn over the whole of it, and describe them. The
+    others are compared with ``train``, the first. ``tasks`` are names of the columns of labels.
+    ``null_shares`` has the share of nulls of dense inputs before a declared value replaces them."""
     described, reference = dict[str, SplitDescription](), None
     for split_name, split in splits.items():
         if not len(split):

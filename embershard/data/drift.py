@@ -34,8 +34,7 @@ def id_drift(train: NDArray[np.int64], other: NDArray[np.int64]) -> float:
 
 
 def stability_index(train: NDArray[np.int64], other: NDArray[np.int64]) -> float:
-    """The index of two counts of the same buckets. Half a count is added to each, so that no share
-    is 0."""
+    """The index of two counts of the same buckets, each plus 0.5, so that no share is 0."""
     p, q = ((counts + 0.5) / (counts.sum() + 0.5 * len(counts)) for counts in (train, other))
     return float(((q - p) * np.log(q / p)).sum())
 

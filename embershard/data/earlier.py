@@ -30,16 +30,10 @@ class Earlier(NamedTuple):
 
 
 class EarlierEvents:
-    """Answers questions about strictly earlier events.
-
-    Args:
-        keys: int64, shape ``[N]``: user or item of each event.
-        timestamps: int64, shape ``[N]``, any unit, in any order.
-        liked: bool, shape ``[N]``.
-        payload: int64, shape ``[N]``: the values that ``liked_before`` lists.
-
-    Events of one key and timestamp keep their order in the arguments.
-    """
+    """Answers questions about strictly earlier events: ``keys``, int64 ``[N]``, ``timestamps``,
+    int64 ``[N]`` in any unit and order, and ``liked``, bool ``[N]``. ``payload``, int64 ``[N]``,
+    has the values that ``liked_before`` lists. Events of one key and timestamp keep their order in
+    the arguments."""
 
     def __init__(
         self,

@@ -1,7 +1,5 @@
-"""Fetches MovieLens-100K, from a copy inside the recbole wheel, into a cache folder.
-
-The data may not be redistributed, so it is not part of this package.
-"""
+"""Fetches MovieLens-100K, from a copy inside the recbole wheel, into a cache folder. The data may
+not be redistributed, so it is not part of this package."""
 
 import os
 import subprocess
@@ -23,12 +21,8 @@ DOWNLOAD_TIMEOUT_SECONDS = 300
 
 
 def cache_folder(cache: Path | None = None) -> Path:
-    """The folder of fetched and prepared data.
-
-    Args:
-        cache: the folder if the caller chose one. None: the one that ``EMBERSHARD_CACHE`` names, or
-            `DEFAULT_CACHE`.
-    """
+    """The folder of fetched and prepared data: ``cache`` if the caller chose one, or the one that
+    ``EMBERSHARD_CACHE`` names, or `DEFAULT_CACHE`."""
     return (cache or Path(os.environ.get("EMBERSHARD_CACHE") or DEFAULT_CACHE)).expanduser()
 
 
@@ -56,19 +50,10 @@ def download_wheel(folder: Path) -> Path:
 
 
 def fetch_movielens(cache: Path, *, download: Callable[[Path], Path] = download_wheel) -> Path:
-    """Download MovieLens-100K into a folder, unless it is there.
-
-    Args:
-        cache: the folder to hold the three files; made if missing.
-        download: writes the wheel into a folder and returns its path.
-
-    Returns:
-        ``cache``. It appears whole or not at all, because files are unpacked into another folder
-        that is renamed.
-
-    Raises:
-        DataError: the download failed; the message has the command and its answer.
-    """
+    """Download MovieLens-100K into a folder, unless it is there, and return the folder. It appears
+    whole or not at all, because files are unpacked into another folder that is renamed.
+    ``download`` writes the wheel into a folder and returns its path. Raises DataError if the
+    download failed; the message has the command and its answer."""
     cache = Path(cache)
     if _is_complete(cache):
         return cache

@@ -26,12 +26,8 @@ Lengths: TypeAlias = NDArray[np.int64]
 
 
 def flat_ids(column: object) -> tuple[NDArray[np.int64], Lengths]:
-    """Ids int64 ``[total]``, a copy, and their lengths int64 ``[N]``.
-
-    Raises:
-        InputError: ids that are neither integers nor strings, or both; ids among lists of ids;
-            lists in lists.
-    """
+    """Ids int64 ``[total]``, a copy, and their lengths int64 ``[N]``. Raises InputError for ids
+    that are neither integers nor strings, or both; ids among lists of ids; lists in lists."""
     values, lengths = _flattened(column)
     try:
         return np.array(ids_of("ids", values)), lengths

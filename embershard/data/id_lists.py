@@ -31,7 +31,6 @@ class IdLists(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Sequence[IdLists]) -> IdLists:
-        """The lists of all parts, in order."""
         values = np.concatenate([part.values for part in parts])
         if all(part.offsets is None for part in parts):
             return cls(values, None)
@@ -51,8 +50,7 @@ class IdLists(NamedTuple):
         return IdLists(self.values[offsets[0] : offsets[-1]], offsets - offsets[0])
 
     def at_most(self, count: int, keep: Keep) -> IdLists:
-        """The first ``count`` ids of each list if ``keep`` is "first", else the last. 0 means no
-        limit."""
+        """The first or last ``count`` ids of each list, as ``keep`` says. 0 means no limit."""
         lengths = self.lengths
         if not count or self.offsets is None or not (lengths > count).any():
             return self
@@ -67,6 +65,5 @@ class IdLists(NamedTuple):
         return int(np.searchsorted(self.offsets, place, side="right")) - 1
 
     def column(self) -> JaggedColumn:
-        """The same lists with their offsets."""
         offsets = np.arange(len(self.values) + 1) if self.offsets is None else self.offsets
         return JaggedColumn(self.values, offsets)

@@ -31,15 +31,9 @@ def movielens_sections(
     path: Path, ids: Mapping[str, Any], cache: Path, _: Progress | None
 ) -> dict[str, Any]:
     """Sections of the `ParquetConfig` that reads the ratings, without the shares of the splits.
-
-    Args:
-        path: recbole's layout or the original one; see `embershard.data.movielens_files`.
-        ids: keys of each sparse input's section.
-        cache: folder that keeps the ratings with their features.
-
-    Raises:
-        DataError: a file that is missing or cannot be read, with line and column.
-    """
+    ``path`` has one of the layouts in `embershard.data.movielens_files`. ``ids`` has the keys of
+    each sparse input's section. Raises DataError for a file that is missing or cannot be read, with
+    line and column."""
     sources = [file_state(str(file)) for file in movielens_files(path)]
     folder = converted_folder("movielens", sources, cache, lambda out: _write(path, out))
     sparse = {name: {**ids, "scope": scope, "unknown": "zero"} for name, scope in SPARSE.items()}

@@ -107,7 +107,6 @@ class RatingLog:
 
 
 def movielens_files(folder: Path) -> list[Path]:
-    """The files of ratings, users and items in the layout that the folder holds."""
     for layout in (RECBOLE, ORIGINAL):
         files = [folder / name for name in layout]
         if files[0].is_file():
@@ -124,11 +123,8 @@ def movielens_files(folder: Path) -> list[Path]:
 
 
 def read_movielens_files(folder: Path) -> RatingLog:
-    """Read the layout that the folder holds.
-
-    Raises:
-        DataError: a file that is missing or cannot be read, with its line.
-    """
+    """Read the layout that the folder holds. Raises DataError for a file that is missing or cannot
+    be read, with its line."""
     paths = movielens_files(folder)
     ratings, users, items = (_read(path) for path in paths)
     make_items = _original_items if paths[0].name in ORIGINAL else _recbole_items
@@ -155,8 +151,7 @@ def read_movielens_files(folder: Path) -> RatingLog:
 
 
 def _read(path: Path) -> dict[str, NDArray[Any]]:
-    """The columns of one file. pyarrow is imported here, because the rest of the library does not
-    need it."""
+    """The columns of one file. pyarrow is imported here, since little else needs it."""
     import pyarrow as pa
     from pyarrow import csv
 
@@ -225,7 +220,6 @@ def _check(
     is_right: NDArray[np.bool_],
     expected: str,
 ) -> None:
-    """Refuses a file with a wrong value in the column ``name``."""
     if not is_right.all():
         row = int(np.argmin(is_right))
         line = row + (1 if path.name in ORIGINAL else 2)

@@ -36,8 +36,7 @@ class MovieLens:
 
     @property
     def test_baseline(self) -> NDArray[np.float32]:
-        """Scores of the test split without a model: the sum of the two smoothed like-rates,
-        ``[N]``."""
+        """Scores of the test split without a model: the sum of two smoothed like-rates, ``[N]``."""
         names = self.test.schema.dense_names()
         rates = [names.index(f"{side}_like_rate") for side in ("user", "item")]
         scores: NDArray[np.float32] = self.test.dense[:, rates].sum(axis=1)
@@ -61,16 +60,9 @@ class MovieLens:
         return film.title if film.year is None else f"{film.title} ({film.year})"
 
     def ranking_request(self, user: int, *, candidates: int, seed: int = 0) -> RankingRequest:
-        """A request for items that ``user`` has never rated, one second after the last rating.
-
-        Args:
-            user: one of the data's users.
-            candidates: number of items, drawn without repeats.
-            seed: decides, together with ``user``, which items are drawn.
-
-        Raises:
-            InputError: no such user, or fewer unrated items than ``candidates``.
-        """
+        """A request for ``candidates`` items that ``user`` has never rated, one second after the
+        last rating. ``seed`` and ``user`` decide which items are drawn. Raises InputError if there
+        is no such user, or fewer unrated items."""
         if user not in self.log.user_table:
             raise InputError(f"user: expected one of the data's, got {user}")
         unrated = np.setdiff1d(
@@ -99,15 +91,9 @@ class MovieLens:
 
 
 def load_movielens(folder: Path) -> MovieLens:
-    """Read MovieLens-100K and build its features.
-
-    Args:
-        folder: recbole's layout or the original one; see `embershard.data.movielens_files`.
-
-    Raises:
-        InputError: no pyarrow.
-        DataError: a file that is missing or cannot be read, with line and column.
-    """
+    """Read MovieLens-100K and build its features; `embershard.data.movielens_files` has the layouts
+    of ``folder``. Raises InputError without pyarrow, and DataError for a file that is missing or
+    cannot be read, with line and column."""
     dataset = load_dataset(DataConfig(name="movielens", path=folder))
     log = read_movielens_files(folder)
     features = MovieLensFeatures(log)

@@ -97,7 +97,6 @@ class ParquetBatches:
 
     @property
     def schema(self) -> Schema:
-        """Inputs and id maps."""
         schema: Schema = self._split.schema
         return schema
 
@@ -117,12 +116,8 @@ def load_parquet(
     progress: Progress | None = None,
     name: str = "parquet",
 ) -> ParquetDataset:
-    """The data set, prepared.
-
-    Raises:
-        InputError: a task without label, or no pyarrow.
-        DataError: files or values that the configuration does not take.
-    """
+    """The data set, prepared. Raises InputError for a task without label, or without pyarrow;
+    DataError for files or values that the configuration does not take."""
     if without := [name for name, task in tasks.items() if task.label is None]:
         raise InputError(f"tasks.{without[0]}: expected label, the column of its labels, got none")
     check_pyarrow(name)

@@ -81,7 +81,6 @@ class Rows:
         return replace(self, batch=self.batch.slice(first, len(numbers)), numbers=numbers)
 
     def take(self, index: NDArray[np.int64]) -> Rows:
-        """The rows ``index``, in that order."""
         return replace(self, batch=self.batch.take(pa.array(index)), numbers=self.numbers[index])
 
     def refusal(self, column: str, row: int, problem: str) -> DataError:
@@ -93,14 +92,8 @@ class Rows:
 def read_rows(
     file: SourceFile, group: int, columns: Sequence[str], *, first: int, rows_max: int
 ) -> Iterator[Rows]:
-    """The rows of one row group in order, at most ``rows_max`` at once.
-
-    Args:
-        first: number of the row group's first row in the file.
-
-    Raises:
-        DataError: the file is damaged, or has changed.
-    """
+    """The rows of one row group in order, at most ``rows_max`` at once. ``first`` is the number of
+    its first row in the file. Raises DataError if the file is damaged, or has changed."""
     for batch in record_batches(file, group, columns, rows_max):
         numbers = np.arange(first, first + len(batch))
         yield Rows(batch, file.path, group, numbers)
@@ -117,7 +110,6 @@ class RawLists(NamedTuple):
     """Strings, or other values that a writer encoded. Some may be in no list."""
 
     def ids(self) -> IdLists:
-        """The ids themselves."""
         if self.dictionary is None:
             return self.lists
         return IdLists(ids_of_values(self.dictionary)[self.lists.values], self.lists.offsets)
@@ -156,11 +148,8 @@ def needed_columns(
 
 
 def column_kind(path: str, schema: pa.Schema, needed: NeededColumn) -> str:
-    """The kind of a column's values, in words, which must be the same in all files.
-
-    Raises:
-        DataError: the column is missing, or of a type that its use does not take.
-    """
+    """The kind of a column's values, in words, which must be the same in all files. Raises
+    DataError if the column is missing, or of a type that its use does not take."""
     places = schema.get_all_field_indices(needed.name)
     if len(places) != 1:
         close = difflib.get_close_matches(needed.name, schema.names, n=1)
@@ -360,7 +349,6 @@ def _kind(arrow_type: pa.DataType, use: Use) -> str | None:
 
 
 def is_list(arrow_type: pa.DataType) -> bool:
-    """True for each of Arrow's types of lists."""
     return bool(
         types.is_list(arrow_type)
         or types.is_large_list(arrow_type)

@@ -1,7 +1,5 @@
-"""The section ``[data]`` of a run on Parquet files; docs/data.md explains its keys.
-
-pyarrow is not imported here, so that a file can be checked without it.
-"""
+"""The section ``[data]`` of a run on Parquet files; docs/data.md explains its keys. pyarrow is not
+imported here, so that a file can be checked without it."""
 
 from __future__ import annotations
 
@@ -86,7 +84,7 @@ Transforms = Annotated[
 
 def check_shares(section: Section) -> None:
     """Refuses ``valid`` and ``test`` of a section if they leave no rows to train. The error names a
-    key that the user set; a key that is not set has its default."""
+    key that the user set."""
     chosen = section.model_dump(include={"valid", "test"}, exclude_unset=True, exclude_none=True)
     shares = {"valid": DEFAULT_SHARE, "test": DEFAULT_SHARE} | chosen
     if sum(shares.values()) < 1:
@@ -327,7 +325,6 @@ def vocabularies_of(sparse: Mapping[str, SparseColumn]) -> dict[str, list[str]]:
 
 
 def _grouped(groups: Mapping[str, str]) -> dict[str, list[str]]:
-    """Names by their group."""
     names: dict[str, list[str]] = {}
     for name, group in groups.items():
         names.setdefault(group, []).append(name)

@@ -17,8 +17,6 @@ from embershard.data.tasks import TaskConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParquetDataset(Dataset[ParquetSplit]):
-    """Three splits, which are read from files in every epoch."""
-
     def digest(self) -> str:
         """SHA-256 of the configuration and of path, size and time of change of each file."""
         parts = self.train.prepared.digest, str(self.train.config.shuffle_rows)

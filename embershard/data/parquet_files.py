@@ -1,8 +1,6 @@
-"""Finds Parquet files, and reads record batches of their row groups.
-
-A file is identified by path, size and time of change. A file that has changed is refused when it is
-opened, and after each row group that was read from it.
-"""
+"""Finds Parquet files, and reads record batches of their row groups. A file is identified by path,
+size and time of change. A file that has changed is refused when it is opened, and after each row
+group that was read from it."""
 
 from __future__ import annotations
 
@@ -48,18 +46,13 @@ class Footer(NamedTuple):
     schema: pa.Schema
 
     def group_rows(self) -> list[int]:
-        """Rows of each row group."""
         groups = range(self.metadata.num_row_groups)
         return [self.metadata.row_group(group).num_rows for group in groups]
 
 
 def find_files(patterns: Sequence[str], what: str) -> list[SourceFile]:
     """The files of all patterns in order; those of one pattern are sorted by name. A file is listed
-    once, under its first path.
-
-    Raises:
-        DataError: a pattern without files.
-    """
+    once, under its first path. Raises DataError for a pattern without files."""
     paths = dict[str, str]()
     for pattern in patterns:
         matches = _remote_paths(pattern) if "://" in pattern else _local_paths(pattern)
@@ -71,24 +64,19 @@ def find_files(patterns: Sequence[str], what: str) -> list[SourceFile]:
 
 
 def file_key(path: str) -> str:
-    """The same string for all paths and ``file://`` URLs of one local file. Other URLs are compared
-    as they are."""
+    """A string that is equal for all paths and ``file://`` URLs of one local file."""
     scheme, _, local = path.rpartition("://")
     return os.path.realpath(local) if scheme in ("", "file", "local") else path
 
 
 def read_footers(files: Sequence[SourceFile]) -> list[Footer]:
-    """The footer of each file.
-
-    Raises:
-        DataError: a file that is no Parquet file, is cut off, or has changed.
-    """
+    """The footer of each file. Raises DataError for a file that is no Parquet file, is cut off, or
+    has changed."""
     return in_parallel(footer_of, files)
 
 
 @lru_cache(FOOTERS_KEPT)
 def footer_of(file: SourceFile) -> Footer:
-    """The footer of one file, see `read_footers`."""
     check_unchanged(file)
     try:
         with pq.ParquetFile(_source(file.path)) as opened:
@@ -118,11 +106,8 @@ def null_shares(files: Sequence[SourceFile], columns: Sequence[str]) -> dict[str
 def record_batches(
     file: SourceFile, group: int, columns: Sequence[str], rows_max: int
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one row group in order, at most ``rows_max`` at once.
-
-    Raises:
-        DataError: the file is damaged, or has changed.
-    """
+    """The rows of one row group in order, at most ``rows_max`` at once. Raises DataError if the
+    file is damaged, or has changed."""
     footer = footer_of(file)
     check_unchanged(file)
     is_remote = "://" in file.path
@@ -143,7 +128,6 @@ def record_batches(
 
 
 def check_unchanged(file: SourceFile) -> None:
-    """Refuses a file that has changed."""
     now = file_state(file.path)
     if now != file:
         raise DataError(
@@ -167,8 +151,7 @@ def _local_paths(pattern: str) -> list[str]:
 
 
 def _visible_files(folder: Path) -> list[str]:
-    """Parquet files in and below a folder. Names that begin with ``.`` or ``_`` are left out: such
-    files are hidden, or written by other tools."""
+    """Parquet files in and below a folder, except hidden ones and those of other tools (``_``)."""
     return [
         str(path)
         for path in sorted(folder.rglob("*.parquet"))

@@ -46,8 +46,7 @@ class RankPart(NamedTuple):
 
     @classmethod
     def of(cls, rows: int, batch_size: int, rank: int, world_size: int) -> RankPart:
-        """The part of ``rank``. Batches of all ranks together have ``batch_size`` rows, except for
-        the last one."""
+        """The part of ``rank``. A batch of all ranks has ``batch_size`` rows, except the last."""
         totals = even_sizes(rows, batch_size)
         starts, stops = (totals * edge // world_size for edge in (rank, rank + 1))
         begin = int(starts.sum())  # The earlier ranks have these parts of the batches.
@@ -56,14 +55,10 @@ class RankPart(NamedTuple):
 
     @classmethod
     def of_requests(cls, begin: int, candidates: NDArray[np.int32], examples_max: int) -> RankPart:
-        """Batches of whole requests. Each has the most requests with at most ``examples_max``
-        candidates together, and at least one request. A request without candidates counts as one
-        candidate, so that batches of such requests are bounded, too.
-
-        Args:
-            begin: position of the rank's first request.
-            candidates: number of candidates of each request, in the order of reading.
-        """
+        """Batches of whole requests, from the rank's first one at ``begin``. Each has the most
+        requests with at most ``examples_max`` candidates together, and at least one request. A
+        request without candidates counts as one candidate, so that batches of such requests are
+        bounded, too."""
         ends = np.cumsum(np.maximum(candidates, 1), dtype=np.int64)
         edges = [0]
         while (first := edges[-1]) < len(ends):
@@ -74,7 +69,6 @@ class RankPart(NamedTuple):
         return cls(begin, begin + len(ends), np.diff(edges), examples)
 
     def padded(self, batches: int) -> RankPart:
-        """The same part with empty batches at the end, so that it has ``batches`` batches."""
         missing = (0, batches - len(self.sizes))
         return self._replace(
             sizes=np.pad(self.sizes, missing), examples=np.pad(self.examples, missing)
@@ -92,23 +86,16 @@ class EpochOrder(NamedTuple):
 
     @classmethod
     def of(cls, rows: NDArray[np.int64], seed: int | None) -> EpochOrder:
-        """The order of ``seed``, or that of the files.
-
-        Args:
-            rows: rows of the split in each row group.
-        """
+        """The order of ``seed``, or that of the files. ``rows`` has the split's rows in each row
+        group."""
         groups = np.flatnonzero(rows)
         if seed is not None:
             np.random.default_rng(seed).shuffle(groups)
         return cls(groups, offsets_of(rows[groups]))
 
     def reordered(self, values: NDArray[T], rows: NDArray[np.int64]) -> NDArray[T]:
-        """The values of all rows of the split, in this order.
-
-        Args:
-            values: in the order of the files.
-            rows: rows of the split in each row group.
-        """
+        """The values of all rows of the split, in this order instead of that of the files. ``rows``
+        has the split's rows in each row group."""
         starts = offsets_of(rows)
         parts = [values[starts[group] : starts[group + 1]] for group in self.groups]
         return np.concatenate([values[:0], *parts])
@@ -169,12 +156,8 @@ def positions_read(
 
 
 def request_ranges(candidates: NDArray[np.int32], world_size: int) -> Lanes:
-    """The requests of each rank: first position, and the position after the last. The numbers of
-    candidates of the ranks are about equal.
-
-    Args:
-        candidates: number of candidates of each request, in the order of the epoch.
-    """
+    """The requests of each rank, which have about equally many candidates: first position, and the
+    position after the last. ``candidates`` has their number for each request of the epoch."""
     before = offsets_of(candidates)
     ideal = [int(before[-1]) * rank // world_size for rank in range(1, world_size)]
     edges = [0, *np.searchsorted(before, ideal).tolist(), len(candidates)]

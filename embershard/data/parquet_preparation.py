@@ -78,8 +78,6 @@ CANDIDATES: Final = tuple(f"candidates_{split}" for split in SPLITS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A prepared data set."""
-
     digest: str
     files: Sequence[SourceFile]
     file_splits: NDArray[np.int64]
@@ -110,14 +108,9 @@ def prepare(
     cache: Path,
     progress: Progress | None = None,
 ) -> Prepared:
-    """Read the files, or the result that an earlier call kept.
-
-    If several processes have the same cache folder, one reads and the others wait for it.
-
-    Raises:
-        DataError: files that are missing or damaged, a value that the configuration does not take,
-            or a split without rows.
-    """
+    """Read the files, or the result that an earlier call kept. If several processes have the same
+    cache folder, one reads and the others wait for it. Raises DataError for files that are missing
+    or damaged, a value that the configuration does not take, or a split without rows."""
     files, file_splits = _files_of_splits(config)
     digest = _digest(config, tasks, files, file_splits)
     folder = cache / "parquet"
@@ -206,14 +199,11 @@ class _Part(NamedTuple):
 
     @classmethod
     def of(cls, config: ParquetConfig) -> _Part:
-        """The inputs of ``config``."""
         before = transforms_before(config.dense)
         return cls(config, DenseTransforms(before), Moments(len(config.dense)))
 
 
 class _Pass:
-    """The pass itself."""
-
     def __init__(
         self,
         config: ParquetConfig,
@@ -245,7 +235,6 @@ class _Pass:
         self._label_counts = np.zeros((len(SPLITS), len(tasks)), np.int64)
 
     def run(self) -> dict[str, NDArray[Any]]:
-        """The arrays to keep."""
         groups = self._row_groups()
         LOG.info("data: reading %s rows of %s files", groups[:, 3].sum(), len(self._files))
         rule = SplitRule(self._config.split, self._config.seed, self._time_cuts(groups))
@@ -342,11 +331,7 @@ class _Pass:
             self._label_counts[split] += (~np.isnan(chosen)).sum(axis=0)
 
     def _add_inputs(self, part: _Part, rows: Rows, times: NDArray[np.int64]) -> None:
-        """Checks the inputs of one part.
-
-        Args:
-            times: number of times that each row counts.
-        """
+        """Checks the inputs of one part. A row counts as often as ``times`` says."""
         config, _, moments = part
         dense = transformed(rows, config, part.transforms, dense_matrix(rows, config.dense))
         moments.add(np.repeat(dense, times, axis=0))

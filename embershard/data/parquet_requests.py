@@ -51,20 +51,14 @@ class Unfolded:
     """Takes the candidates out of request rows."""
 
     def __init__(self, needed: Iterable[NeededColumn]) -> None:
-        """
-        Args:
-            needed: columns that are read; those of another level than ``row`` are unfolded.
-        """
+        """Unfold the ``needed`` columns of another level than ``row``."""
         listed = (item.name for item in needed if item.level != "row")
         self._columns = list(dict.fromkeys(listed))
 
     def candidates(self, rows: Rows) -> tuple[Rows, NDArray[np.int64]]:
         """All candidates, with the numbers of their rows; and the number of candidates of each row,
-        int64 ``[N]``.
-
-        Raises:
-            DataError: two columns of candidates whose lists differ in length.
-        """
+        int64 ``[N]``. Raises DataError for two columns of candidates whose lists differ in
+        length."""
         counts = self._counts(rows)
         row_of = np.repeat(np.arange(len(counts)), counts)
         columns = {name: rows.batch.column(name) for name in self._columns}
@@ -84,7 +78,6 @@ class Unfolded:
         return replace(candidates, batch=_batch(columns))
 
     def _counts(self, rows: Rows) -> NDArray[np.int64]:
-        """The number of candidates of each row, int64 ``[N]``."""
         counts: NDArray[np.int64] | None = None
         for name in self._columns:
             array = rows.batch.column(name)
@@ -132,7 +125,6 @@ class RequestMapper:
         )
 
     def map(self, rows: Rows) -> RequestRows:
-        """The same rows, transformed and mapped."""
         candidates, counts = self._unfolded.candidates(rows)
         requests = self._requests.map(rows)
         if not self._has_numbers:

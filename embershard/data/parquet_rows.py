@@ -45,17 +45,11 @@ class RowMapper:
         lookups: Mapping[str, RowLookup],
         transforms: DenseTransforms,
     ) -> None:
-        """
-        Args:
-            lookups: those of the sparse inputs, by name.
-            transforms: those of the dense inputs.
-        """
         self._config, self._tasks, self._lookups = config, tasks, lookups
         self._transforms = transforms
         self._dictionaries = {name: LastDictionary(lookups[name].rows) for name in config.sparse}
 
     def map(self, rows: Rows) -> TableRows:
-        """The same rows, transformed and mapped."""
         config = self._config
         dense = dense_matrix(rows, config.dense)
         arrays: dict[str, NDArray[Any]] = {
@@ -100,7 +94,7 @@ class RowLookup:
 
     def _make_direct(self, ids: Vocabulary) -> None:
         """Fills the array of rows by id, unless the ids are spread too widely. It takes a tenth of
-        the time of a search. Its last element is the row of unknown ids."""
+        the time of a search."""
         first, last = int(ids.keys[0]), int(ids.keys[-1])
         if last - first < DIRECT_IDS * len(ids.keys) and len(ids.keys) < DIRECT_MAX:
             self._first = first
@@ -113,10 +107,6 @@ class LastDictionary:
     dictionary, or one with more values at its end."""
 
     def __init__(self, function: Callable[[NDArray[np.int64]], NDArray[Any]]) -> None:
-        """
-        Args:
-            function: numbers of ids.
-        """
         self._function = function
         self._dictionary: pa.Array | None = None
         self._values: NDArray[Any] = np.empty(0, np.int32)
@@ -137,11 +127,7 @@ class LastDictionary:
 def transformed(
     rows: Rows, config: ParquetConfig, transforms: DenseTransforms, dense: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    """``dense`` ``[N, F]`` after transforms.
-
-    Raises:
-        DataError: a value whose transforms have no finite result.
-    """
+    """``dense`` ``[N, F]`` after transforms. Raises DataError if a result is not finite."""
     with torch.no_grad():
         results: NDArray[np.float32] = transforms(torch.from_numpy(dense)).numpy()
     finite = np.isfinite(results)

@@ -13,8 +13,7 @@ from embershard.data.parquet_config import SplitConfig
 from embershard.ids import hash_ids
 
 TIMES_MAX: Final = 1 << 24
-"""Largest number of times that quantiles are taken from. If there are more rows, every k-th one
-counts."""
+"""Largest number of times for quantiles. If there are more rows, every k-th one counts."""
 
 
 class SplitRule(NamedTuple):
@@ -42,12 +41,7 @@ def time_cuts(
     config: SplitConfig, times: Iterable[NDArray[np.int64]], total: int
 ) -> tuple[int, ...]:
     """The first times of the validation and of the test split, but for splits at the end without
-    rows.
-
-    Args:
-        times: times of all rows, in any order.
-        total: number of rows, at least 1.
-    """
+    rows. ``times`` has those of all rows, in any order; ``total`` is their number, at least 1."""
     step = -(-total // TIMES_MAX)
     chosen = np.empty(-(-total // step), np.int64)
     seen = kept = 0

@@ -20,11 +20,8 @@ BATCH_ROWS = 8192
 
 def sample_rows(patterns: Sequence[str], rows: int) -> tuple[pa.Table, int]:
     """The first rows of evenly spread row groups, about ``rows`` in all; and the number of rows of
-    all files.
-
-    Raises:
-        DataError: no files, a file that is no Parquet file, or files with different columns.
-    """
+    all files. Raises DataError for no files, a file that is no Parquet file, or files with
+    different columns."""
     files = find_files(patterns, "files")
     footers = read_footers(files)
     columns = footers[0].schema.names
@@ -45,10 +42,7 @@ def sample_rows(patterns: Sequence[str], rows: int) -> tuple[pa.Table, int]:
 
 def sample_parts(files: Sequence[SourceFile], columns: Sequence[str], rows: int) -> Iterator[Rows]:
     """The first rows of evenly spread row groups, about ``rows`` in all, a few thousand at once.
-
-    Raises:
-        DataError: a file that is no Parquet file, is damaged, or has changed.
-    """
+    Raises DataError for a file that is no Parquet file, is damaged, or has changed."""
     groups = [
         (file, group, first, count)
         for file, footer in zip(files, read_footers(files), strict=True)

@@ -25,8 +25,6 @@ from embershard.package.transforms import Bucketize, Clip, Log1p, Standardize, T
 
 
 class Learned(NamedTuple):
-    """Facts about the files that a schema needs."""
-
     list_inputs: frozenset[str]
     """Sparse inputs with a list of ids in each row."""
 
@@ -37,14 +35,12 @@ class Learned(NamedTuple):
     """The ids of each table with a vocabulary, in the order of their rows."""
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Arrays for a file."""
         text = json.dumps([sorted(self.list_inputs), dict(self.moments), list(self.vocabularies)])
         ids = {f"ids_{place}": ids for place, ids in enumerate(self.vocabularies.values())}
         return {"learned": np.frombuffer(text.encode(), np.uint8), **ids}
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Learned:
-        """Facts from the arrays that `arrays` returned."""
         lists, moments, tables = json.loads(arrays["learned"].tobytes())
         return cls(
             list_inputs=frozenset(lists),
@@ -54,11 +50,8 @@ class Learned(NamedTuple):
 
 
 def make_schema(config: ParquetConfig, learned: Learned) -> Schema:
-    """Inputs in the order of the configuration.
-
-    Raises:
-        DataError: inputs that a schema refuses.
-    """
+    """Inputs in the order of the configuration. Raises DataError for those that a schema
+    refuses."""
     vocabularies: dict[str, Vocabulary] = {}
     for table, names in vocabularies_of(config.sparse).items():
         if table in learned.vocabularies:

@@ -89,7 +89,6 @@ class ParquetSplit:
         return counts[self._place] if counts else None
 
     def label_means(self) -> list[float]:
-        """Mean label of each task, over labels that count; NaN if there are none."""
         means: list[float] = self.prepared.label_means[self._place].tolist()
         return means
 
@@ -146,7 +145,6 @@ class ParquetSplit:
     def windows(
         self, order: EpochOrder, begin: int, end: int, seed: int | None
     ) -> tuple[Lanes, Windows]:
-        """The lanes and windows of the rank that reads the rows from ``begin`` to ``end``."""
         rows_max = self.config.shuffle_rows
         lanes = order.lanes(begin, end, 1 if seed is None else LANES)
         return lanes, Windows.of(lanes, rows_max if seed is not None else min(rows_max, ORDERED))
@@ -179,12 +177,10 @@ class ParquetSplit:
         return sample_requests(examples, count)
 
     def group_rows(self) -> NDArray[np.int64]:
-        """Rows of the split in each row group."""
         return self.prepared.groups[:, 4 + self._place]
 
     def rows(self, order: EpochOrder, begin: int, end: int, rows_max: int) -> Iterator[Rows]:
-        """The rows at the positions from ``begin`` to ``end`` of an epoch, at most ``rows_max`` at
-        once."""
+        """The rows at positions ``begin`` to ``end`` of an epoch, at most ``rows_max`` at once."""
         first_place = int(np.searchsorted(order.starts, begin, side="right")) - 1
         for place in range(first_place, len(order.groups)):
             start, stop = (int(edge) for edge in order.starts[place : place + 2])
@@ -294,7 +290,6 @@ class _RankReader:
 
 
 def joined(parts: Sequence[Any]) -> AnyRows:
-    """All rows of the parts, which have the same class."""
     rows: AnyRows = type(parts[0]).joined(parts)
     return rows
 
@@ -307,7 +302,6 @@ class _Lane:
         self._rest: Rows | None = None
 
     def take(self, count: int) -> Iterator[AnyRows]:
-        """The next ``count`` rows."""
         while count:
             rows = next(self._rows) if self._rest is None else self._rest
             taken = min(count, len(rows))

@@ -28,8 +28,8 @@ class IdCounts:
             self._add_up()
 
     def most_frequent(self, *, min_count: int, max_size: int | None) -> NDArray[np.int64]:
-        """The ids with a count of at least ``min_count``, at most ``max_size`` of them. The most
-        frequent ids come first, and smaller ids first among equals."""
+        """At most ``max_size`` ids with a count of at least ``min_count``, the most frequent first,
+        and smaller ids first among equals."""
         self._add_up()
         enough = self._sums.filter(pc.field("count") >= min_count)
         ordered = enough.sort_by([("count", "descending"), ("id", "ascending")])
@@ -67,7 +67,6 @@ class Moments:
         self._count = count
 
     def mean(self, column: int) -> float:
-        """The mean of a column."""
         return float(self._mean[column])
 
     def deviation(self, column: int) -> float:

@@ -13,12 +13,9 @@ _END = object()
 
 
 def prefetched(items: Generator[Item, None, None], depth: int) -> Generator[Item, None, None]:
-    """The same items. At most ``depth`` of them are ready or being computed.
-
-    The thread starts with the first ``next``. It ends after the last item, or soon after the
-    returned iterator is closed or collected, and closes ``items``. Errors of ``items`` are
-    raised in the consumer.
-    """
+    """The same items. At most ``depth`` of them are ready or being computed. The thread starts with
+    the first ``next``. It ends after the last item, or soon after the returned iterator is closed
+    or collected, and closes ``items``. Errors of ``items`` are raised in the consumer."""
     ready: queue.SimpleQueue[Any] = queue.SimpleQueue()
     slots = threading.Semaphore(depth)
     stopped = threading.Event()

@@ -49,21 +49,10 @@ def propose(
     time: str | None = None,
     checkpoints: str = "checkpoints/ranker",
 ) -> Proposal:
-    """Propose a configuration.
-
-    Args:
-        sample: rows of the files, all columns.
-        files: value of ``data.files``.
-        rows: number of rows of all files.
-        labels: columns that are labels. If there are none, columns of 0 and 1 with a label's name.
-        request: column whose equal values are one request. If None, a column with such a name.
-        time: column to split by. If None, the first timestamp, or else a number with such a name.
-        checkpoints: value of ``checkpoint.folder``.
-
-    Raises:
-        InputError: no rows, a column that is not there, or nothing that could be a label or an
-            input.
-    """
+    """Propose a configuration from ``sample``, which has all columns. ``rows`` is the number of
+    rows of all files. Without ``labels``, columns of 0 and 1 with a label's name are used; without
+    ``request`` or ``time``, columns with such names, or the first timestamp. Raises InputError for
+    no rows, a column that is not there, or nothing that could be a label or an input."""
     if not len(sample):
         raise InputError("files: expected rows, got none")
     values = {name: _decoded(sample.column(name)) for name in sample.column_names}
@@ -196,8 +185,8 @@ def _data_lines(
 def _split_column(
     columns: Sequence[ProposedColumn], roles: Roles, facts: Mapping[str, ColumnFacts]
 ) -> str:
-    """The input with the most distinct values. One with a single id a row is preferred. If a row is
-    a request, the column of ids of rows."""
+    """The input with the most distinct values, if possible with a single id a row. If a row is a
+    request, the column of ids of rows."""
 
     def preference(column: ProposedColumn) -> tuple[bool, int]:
         has_single_ids = column.kind == "sparse" and facts[column.name].type != "list"
@@ -249,5 +238,4 @@ def _model_lines(rows: int, checkpoints: str) -> list[str]:
 
 
 def _key(name: str) -> str:
-    """A key of TOML, quoted if it has to be."""
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)

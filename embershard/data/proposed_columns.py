@@ -77,7 +77,6 @@ class Roles(NamedTuple):
 def proposed_column(
     facts: ColumnFacts, roles: Roles, sample: Mapping[str, pa.ChunkedArray]
 ) -> ProposedColumn:
-    """The part of one column."""
     if facts.name in roles.labels:
         settings = [f"label = {json.dumps(facts.name)}"]
         return _proposed(

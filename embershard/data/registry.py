@@ -93,11 +93,7 @@ class DataConfig(Section):
         return self
 
     def at(self, path: Path) -> DataConfig:
-        """The same data set, read from another folder.
-
-        Raises:
-            InputError: this data set is not read from a folder.
-        """
+        """The same data set, read from another folder. Raises InputError if it has no folder."""
         if "path" not in DATASETS[self.name].keys:
             raise InputError(f"data set {self.name!r}: expected no folder, got {path}")
         return self.model_copy(update={"path": path})
@@ -110,19 +106,13 @@ def load_dataset(
     cache: Path | None = None,
     progress: Progress | None = None,
 ) -> Dataset[Any]:
-    """Load the data set that ``config`` names.
+    """Load the data set that ``config`` names. Built-in data sets have labels for one task.
+    ``cache`` keeps fetched and prepared data; None stands for the folder that ``EMBERSHARD_CACHE``
+    names, or ``~/.cache/embershard``. ``progress`` is called while files are read for the first
+    time, maybe on another thread, with the step, its units that are done, and all of its units.
 
-    Args:
-        config: name and settings of the data set.
-        tasks: what the model learns. Built-in data sets have labels for one task.
-        cache: folder that keeps fetched and prepared data. ``~`` is the home folder. None: the
-            folder that ``EMBERSHARD_CACHE`` names, or ``~/.cache/embershard``.
-        progress: called while files are read for the first time, maybe on another thread, with the
-            step, its units that are done, and all of its units.
-
-    Raises:
-        InputError: settings that make no data set, or tasks without labels in it.
-        DataError: its files cannot be fetched or read.
+    Raises InputError for settings that make no data set, or tasks without labels in it; DataError
+    if its files cannot be fetched or read.
     """
     cache = cache_folder(cache)
     if isinstance(config, ParquetConfig):

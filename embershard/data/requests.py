@@ -29,11 +29,8 @@ class ClientRequest(NamedTuple):
 
 
 def client_requests(examples: Examples) -> Iterator[ClientRequest]:
-    """Group examples by their request number, in order of first appearance.
-
-    Raises:
-        InputError: examples of one request that differ in a request-scoped input.
-    """
+    """Group examples by their request number, in order of first appearance. Raises InputError for
+    examples of one request that differ in a request-scoped input."""
     order = np.argsort(examples.request, kind="stable")
     numbers = examples.request[order]
     groups = np.split(order, np.flatnonzero(np.diff(numbers)) + 1) if len(order) else []
@@ -43,11 +40,8 @@ def client_requests(examples: Examples) -> Iterator[ClientRequest]:
 
 def sample_requests(examples: Examples, count: int) -> list[SampleRequest]:
     """The first ``count`` requests in the packed form that packages keep, without outputs. Requests
-    beyond `default_limits` are left out, since export refuses them.
-
-    Raises:
-        InputError: examples that `client_requests` refuses, or all requests are too large.
-    """
+    beyond `default_limits` are left out, since export refuses them. Raises InputError for examples
+    that `client_requests` refuses, or if all requests are too large."""
     limits = default_limits()
     packed = (_packed(examples.schema, request) for request in client_requests(examples))
     fitting = (

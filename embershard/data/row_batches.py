@@ -22,10 +22,8 @@ from embershard.package.schema import Schema, SparseInput
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowExamples:
-    """N `Examples` after transforms and id mapping, a `Split` in memory.
-
-    `to_rows` builds it once; every epoch cuts it into batches.
-    """
+    """N `Examples` after transforms and id mapping, a `Split` in memory. `to_rows` builds it once;
+    every epoch cuts it into batches."""
 
     schema: Schema
     dense: Tensor
@@ -38,7 +36,6 @@ class RowExamples:
     """float32 ``[N]``, or ``[N, T]`` for T > 1 tasks. A label that is NaN does not count."""
 
     examples: Examples
-    """The examples with raw ids."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -100,22 +97,16 @@ class RowExamples:
         return even_sizes(len(self), batch_size)
 
     def label_means(self) -> list[float]:
-        """Mean label of each task, over labels that count; NaN if there are none."""
         return self.examples.label_means()
 
     def samples(self, count: int) -> list[SampleRequest]:
-        """The first ``count`` requests; see `sample_requests`."""
         return sample_requests(self.examples, count)
 
 
 def to_rows(examples: Examples) -> RowExamples:
     """Apply the transforms of every dense input, and ``max_ids``, ``keep`` and the id map of every
-    sparse input.
-
-    Raises:
-        InputError: an id that its map rejects, a list over ``max_ids`` if ``keep`` is reject, or
-            a value whose transforms have no finite result.
-    """
+    sparse input. Raises InputError for an id that its map rejects, a list over ``max_ids`` if
+    ``keep`` is reject, or a value whose transforms have no finite result."""
     labels = torch.from_numpy(examples.labels)
     return RowExamples(
         schema=examples.schema,
@@ -226,11 +217,8 @@ def keep_ids(item: SparseInput, raw: JaggedColumn) -> JaggedColumn:
 def dropout_shares(
     schema: Schema, dropout: Mapping[str, float] | None, shuffle_seed: int | None
 ) -> Shares:
-    """The share of ids to drop and the row of unknown ids, in the order of the schema.
-
-    Raises:
-        InputError: no seed, or shares that `unknown_rows` refuses.
-    """
+    """The share of ids to drop and the row of unknown ids, in the order of the schema. Raises
+    InputError for no seed, or shares that `unknown_rows` refuses."""
     if dropout and shuffle_seed is None:
         raise InputError("id_dropout: expected shuffle_seed with it, got None")
     shares = dropout or {}
@@ -239,12 +227,8 @@ def dropout_shares(
 
 
 def unknown_rows(schema: Schema, dropout: Mapping[str, float]) -> dict[str, int]:
-    """The row of unknown ids for each input of ``dropout``.
-
-    Raises:
-        InputError: a share out of range, a name that is no sparse input, or an input whose ids
-            cannot be unknown.
-    """
+    """The row of unknown ids for each input of ``dropout``. Raises InputError for a share out of
+    range, a name that is no sparse input, or an input whose ids cannot be unknown."""
     inputs = {item.name: item for item in schema.sparse}
     rows = {}
     for name, probability in dropout.items():

@@ -80,7 +80,6 @@ class Split(Protocol):
 
 
 def check_batch_size(batch_size: int) -> None:
-    """Raises InputError for a number of examples that makes no batch."""
     if batch_size < 1:
         raise InputError(f"batch_size: expected at least 1, got {batch_size}")
 

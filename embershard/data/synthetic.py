@@ -68,8 +68,6 @@ CRITEO_INPUTS = tuple(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyntheticConfig:
-    """Settings of a log."""
-
     examples: int = 1_000_000
     """Examples of all three splits together, at least 10. The splits have 80, 10 and 10 %."""
 
@@ -120,11 +118,8 @@ class PlantedClickLog:
 
 
 def planted_click_log(config: SyntheticConfig) -> PlantedClickLog:
-    """Make a click log; a million examples take seconds.
-
-    Raises:
-        InputError: the test split came out with labels of one kind only (too few examples).
-    """
+    """Make a click log; a million examples take seconds. Raises InputError if the test split has
+    labels of one kind only (too few examples)."""
     rng = np.random.default_rng(config.seed)
     schema = _schema(config)
     request = np.arange(config.examples, dtype=np.int64) // config.examples_per_request

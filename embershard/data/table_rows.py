@@ -35,14 +35,12 @@ class TableRows:
     ``weights`` float32 ``[N]`` and ``request`` int64 ``[N]``."""
 
     sparse: Mapping[str, IdLists]
-    """Table rows of each sparse input."""
 
     def __len__(self) -> int:
         return len(self.arrays["dense"])
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """All rows of the parts, at least one part, in order."""
         if len(parts) == 1:
             return parts[0]
         names, inputs = parts[0].arrays, parts[0].sparse
@@ -116,7 +114,6 @@ class RequestRows:
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """All requests of the parts, at least one part, in order."""
         return cls(
             TableRows.joined([part.requests for part in parts]),
             TableRows.joined([part.candidates for part in parts]),
@@ -148,8 +145,7 @@ class RequestRows:
         )
 
     def to_batch(self, schema: Schema) -> Batch:
-        """A batch of all candidates, whose features of the request scope have a list for each
-        request. Requests without candidates are left out."""
+        """A batch of all candidates. Requests without candidates are left out."""
         counts = np.diff(self.offsets)
         requests, counts = self.requests.take(np.flatnonzero(counts)), counts[counts > 0]
         request_of = np.repeat(np.arange(len(counts)), counts)

@@ -37,16 +37,9 @@ def yambda_sections(
     path: Path, ids: Mapping[str, Any], cache: Path, progress: Progress | None
 ) -> dict[str, Any]:
     """Sections of the `ParquetConfig` that reads the listens, without the shares of the splits.
-
-    Args:
-        path: the folder of ``listens.parquet``, or that file.
-        ids: keys of the sections of users and tracks.
-        cache: folder that keeps the listens with their histories.
-        progress: counts rows.
-
-    Raises:
-        DataError: no file, columns of another layout, or rows in another order.
-    """
+    ``path`` is the folder of ``listens.parquet``, or that file. ``ids`` has the keys of the
+    sections of users and tracks. ``progress`` counts rows. Raises DataError for no file, columns of
+    another layout, or rows in another order."""
     source = file_state(str(path / FILE if path.is_dir() else path))
     folder = converted_folder("yambda", [source], cache, lambda out: _write(source, out, progress))
     item = {**ids, "table": "item"}

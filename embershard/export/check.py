@@ -89,11 +89,8 @@ def check_program(
     seed: int,
 ) -> tuple[tuple[OutputSpec, ...], str]:
     """Compare a program with its module, which is in eval mode. Returns the manifest's specs of the
-    outputs, and the program's ``not_finite_line``. `ExportError`: outputs differ, or are not
-    finite.
-
-    ``modules``: the embedding modules by path. ``samples``: see `sample_groups`.
-    """
+    outputs, and the program's ``not_finite_line``. Raises ExportError if outputs differ, or are not
+    finite. For ``samples`` see `sample_groups`."""
     checker = _Checker(module, traced, program, modules, output_scopes)
     trials = (*TRIALS, WITHOUT_LISTS) if program.layout.sequences else TRIALS
     runs = [checker.run(trial, seed + place) for place, trial in enumerate(trials)]
@@ -168,11 +165,8 @@ class _Checker:
         return False
 
     def _depends_on_neighbours(self, trial: Trial, seed: int) -> bool:
-        """True if an example has another output when the other examples of its batch change.
-
-        All batches have the same size, since the order in which sums of large numbers are rounded
-        depends on it.
-        """
+        """True if an example has another output when the other examples of its batch change. All
+        batches have the same size, since rounding of sums of large numbers depends on it."""
         batch = random_batch(trial, self.program, seed)
         other = random_batch(trial, self.program, -seed - 1)
         before, both = self._run_module(batch), merge_requests([batch, other])
@@ -198,7 +192,6 @@ class _Checker:
             )
 
     def compare(self, batch: Batch, parts: Sequence[Batch], where: str) -> dict[str, Tensor]:
-        """Compare on a batch that consists of ``parts``, and return the program's outputs."""
         outputs, difference = self._compare(batch, parts, where)
         if difference:
             raise difference

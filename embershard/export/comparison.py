@@ -20,8 +20,8 @@ class Comparison:
     """One output, computed three times for the same examples."""
 
     alone: Tensor | None
-    """The module's output, computed for one example (or request) at a time. None: it did not have
-    a row for each example."""
+    """The module's output, computed for one example (or request) at a time. None: it did not have a
+    row for each example."""
 
     together: Tensor
     """The module's output, computed in one batch."""

@@ -71,15 +71,11 @@ class DenseProgram:
     def run(
         self, dense: Tensor, looked_up: LookedUp, request_of_example: Tensor
     ) -> dict[str, Tensor]:
-        """Run the program. Returns outputs by name, float32 ``(B, ...)``, or ``(R, ...)`` in
-        request scope. `ExportError`: names an operation that fails.
-
-        Request-scoped inputs are taken from the first example of each request.
-
-        Args:
-            dense: float32 ``(B, inputs)`` in schema order.
-            request_of_example: int64 ``(B,)``, ascending from 0 without gaps.
-        """
+        """Run the program on ``dense``, float32 ``(B, inputs)`` in schema order;
+        ``request_of_example`` is int64 ``(B,)``, ascending from 0 without gaps. Returns outputs by
+        name, float32 ``(B, ...)``, or ``(R, ...)`` in request scope. Request-scoped inputs are
+        taken from the first example of each request. Raises ExportError, which names an operation
+        that fails."""
         first = torch.searchsorted(
             request_of_example, torch.arange(int(request_of_example[-1]) + 1)
         )

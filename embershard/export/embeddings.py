@@ -85,7 +85,6 @@ class Layout:
     """In the order of their numbers, for each scope."""
 
     def every(self) -> list[TableLookup]:
-        """All lookups, pooled ones first."""
         return [*self.pooled, *self.sequences]
 
     def of_input(self, name: str) -> tuple[Lookup, ...]:
@@ -115,12 +114,9 @@ def returns_sequences(module: EmbeddingModule) -> bool:
 
 
 def lay_out(modules: Mapping[str, EmbeddingModule], schema: Schema) -> Layout:
-    """Make the layout of a module's lookups. ``modules``: its embedding modules by path.
-
-    Raises:
-        ExportError: two tables have the same name, a module contradicts the schema, or a sparse
-            input is not looked up.
-    """
+    """Make the layout of a module's lookups, from its embedding modules by path. Raises ExportError
+    if two tables have the same name, a module contradicts the schema, or a sparse input is not
+    looked up."""
     tables: dict[str, Tensor] = {}
     for path, module in modules.items():
         for name, weight in _weights(module).items():

@@ -89,10 +89,7 @@ DENSE_DTYPES: Mapping[str, DenseDtype] = {"fp32": "float32", "bf16": "bfloat16"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportProgress:
-    """The progress of an export, over all tables."""
-
     table: str
-    """The table that is being written."""
 
     rows_done: int
     rows_total: int

@@ -37,8 +37,7 @@ def record_values(module: nn.Module, graph: fx.Graph, arguments: Sequence[Any]) 
 def first_crossing(
     together: Recording, alone: Sequence[Recording], close: Callable[[Tensor, Tensor], bool]
 ) -> fx.Node | None:
-    """The first node whose value for a batch differs from its values for parts of the batch.
-    ``alone``: the recordings of the parts."""
+    """The first node whose value for a batch differs from its values for parts of the batch."""
     for node, value in together.items():
         parts = [recording[node] for recording in alone]
         is_constant = all(torch.equal(part, value) for part in parts)
@@ -220,8 +219,8 @@ def finite_rows(output: Tensor) -> Tensor:
 def empty_lists_message(
     module: nn.Module, full: Recording, emptied: Recording, names: tuple[str, ...], output: str
 ) -> str:
-    """The error message for an output that is not finite if lists are empty. ``full``: recording of
-    a batch. ``emptied``: recording of the batch with empty lists of the inputs ``names``."""
+    """The error message for an output that is not finite if the lists of the inputs ``names`` are
+    empty. ``full`` and ``emptied`` are recordings of a batch before and after that."""
     node = first_not_finite(full, emptied)
     where = f"{line_of(node)}: " if node else ""
     instead = _finite_remedy(node, module) if node else OTHERWISE
@@ -261,8 +260,7 @@ def failure_remedy(error: Exception) -> str:
 
 
 def nested_tensor_remedy(module: nn.Module) -> str:
-    """Advice for a module with nn.TransformerEncoder, which may shorten padding to the longest list
-    of a batch, or ""."""
+    """Advice for nn.TransformerEncoder, which may shorten padding to the longest list, or ""."""
     encoders = [part for part in module.modules() if isinstance(part, nn.TransformerEncoder)]
     if not any(encoder.use_nested_tensor for encoder in encoders):
         return ""

@@ -81,8 +81,7 @@ NodeValue: TypeAlias = Value | Pooled | Sequences | Sequence | Regrouped | Featu
 
 
 def operation_value(node: fx.Node, copy: fx.Node, scope: Scope | None, kinds: list[Kind]) -> Value:
-    """The value of an operation: ``node`` in the traced graph, ``copy`` in the rewritten graph.
-    ``scope`` and ``kinds`` are those of the operands."""
+    """The value of an operation, from the scope and kinds of its operands."""
     name = _operation_name(node)
     if name in PLAIN_ATTRIBUTES:
         return Value(copy, None, "plain")
@@ -101,8 +100,7 @@ def operation_value(node: fx.Node, copy: fx.Node, scope: Scope | None, kinds: li
 
 
 def is_in_place(node: fx.Node) -> bool:
-    """True if a node writes into an operand: ``x.add_(y)``, ``operator.iadd(x, y)``,
-    ``embedding(rows, weight, max_norm=1)``."""
+    """True if a node writes into an operand, such as ``x.add_(y)`` or ``operator.iadd(x, y)``."""
     if node.op not in ("call_function", "call_method"):
         return False
     name = target_name(node)
@@ -153,10 +151,9 @@ MATRICES = ("dense", "pooled")
 
 class ProgramInputs:
     """Adds the nodes that read a program's inputs, and that expand values of requests to examples.
-
-    ``graph`` is empty and gets the placeholders. ``expand_at_entry``: expand all request-scoped
-    inputs. ``transforms``: path of the submodule that transforms the dense columns, by scope.
-    """
+    ``graph`` is empty and gets the placeholders. With ``expand_at_entry``, all request-scoped
+    inputs are expanded. ``transforms`` has the path of the submodule that transforms dense columns,
+    by scope."""
 
     def __init__(
         self, graph: fx.Graph, *, expand_at_entry: bool, transforms: Mapping[Scope, str]
@@ -214,7 +211,6 @@ class ProgramInputs:
         return self._sequences[place]
 
     def _entered(self, node: fx.Node, scope: Scope) -> Value:
-        """The value of an input, expanded if ``expand_at_entry``."""
         if scope == "request" and self._expand_at_entry:
             return Value(self.expand(node), "example")
         return Value(node, scope)

@@ -56,8 +56,8 @@ def emit_assignment(
     graph: fx.Graph, tensor: fx.Node, index: Any, value: fx.Node | float, tensors: set[fx.Node]
 ) -> fx.Node | None:
     """Add the operations of `item_assigned` for TorchScript, and return the new tensor. Returns
-    None if the index mixes tensors or lists with anything else. ``tensors``: the nodes in the index
-    that are tensors."""
+    None if the index mixes tensors or lists with anything else. ``tensors`` are nodes in the
+    index."""
     parts: list[Any] = list(index) if isinstance(index, tuple) else [index]
     if all(_is_one_of(tensors, part) for part in parts):
         put = _put if isinstance(value, fx.Node) else _put_number

@@ -39,8 +39,7 @@ FEATURE_METHODS = frozenset({"permute", "split"})
 
 
 class LookupValues:
-    """Finds the values of nodes that use ``sparse``, forward's sparse input, or the results of
-    ``modules``, the embedding modules by path."""
+    """Finds the values of nodes that use forward's sparse input, or results of lookups."""
 
     def __init__(
         self,

@@ -74,8 +74,7 @@ PLAIN_LOOKUPS = (nn.Embedding, nn.EmbeddingBag)
 
 def check_plain_lookups(module: nn.Module, graph: fx.Graph, *, dense_too: bool) -> None:
     """Refuse an nn.Embedding or nn.EmbeddingBag that looks up ids of forward's sparse input, since
-    a dense program gets no ids. ``dense_too``: also refuse layers that look up
-    other values, such as dense inputs."""
+    a dense program gets no ids; if ``dense_too``, also layers that look up other values."""
     _, sparse = (node for node in graph.nodes if node.op == "placeholder")
     ids = {sparse: "<key>"}
     for node in graph.nodes:
@@ -113,8 +112,7 @@ def _collection_remedy(path: str, layer: nn.Module, key: str) -> str:
 
 
 def check_lookups(modules: Mapping[str, EmbeddingModule]) -> None:
-    """Refuse embedding modules that do more than look up, since servers do not run their
-    forward. ``modules``: by path."""
+    """Refuse embedding modules that do more than look up: servers do not run their forward."""
     for path, module in modules.items():
         kind = next(kind for kind in EMBEDDING_MODULES if isinstance(module, kind))
         name = kind.__name__

@@ -48,10 +48,7 @@ def round_layers(module: nn.Module, graph: fx.Graph) -> tuple[nn.Module, fx.Grap
     Products of two bfloat16 are exact in float32, so a processor without bfloat16 computes the
     same, only slower. A processor with bfloat16 recognizes the form (dense/torchscript_passes.h of
     the predictor). Layers with fewer than 8 outputs, such as those of scores, stay in float32: they
-    cost little, and rounding would make different scores equal.
-
-    ``module`` and ``graph`` of the program in float32 are not changed. The result is a module with
-    the parameters and submodules of the rounded program, and its graph.
+    cost little, and rounding would make different scores equal. The arguments are not changed.
     """
     rounded = copy.deepcopy(graph)
     holder = _parts(module, graph)
@@ -131,17 +128,11 @@ def build_program(
     samples: Sequence[SampleRequest] = (),
     seed: int,
 ) -> DenseProgram:
-    """Make the dense program of a module, and compare both on random inputs and on samples.
-
-    ``module`` has ``forward(dense, sparse)``, and is not changed. It is split at its lookups, and
-    the rest is compiled. The comparison uses float32. ``dtype``: type of the operands of linear
-    layers in the returned program.
-
-    Raises:
-        ExportError: the module is not on cpu, cannot be traced, split or compiled, or its outputs
-            differ from the program's.
-        InputError: the id map rejects an id of a sample, or a list is too long.
-    """
+    """Make the dense program of a module, and compare both on random inputs and on samples, in
+    float32. The module is not changed; it is split at its lookups, and the rest is compiled.
+    ``dtype`` is that of the operands of linear layers in the result. Raises ExportError if the
+    module is not on cpu, cannot be traced, split or compiled, or its outputs differ from those of
+    the program; InputError if the id map rejects an id of a sample, or a list is too long."""
     check_module(module)
     with (
         _restored(module),

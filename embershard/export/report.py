@@ -94,8 +94,7 @@ def _differences(
 
 
 def _count_reordered(scores: NDArray[np.float32], exact: NDArray[np.float32]) -> tuple[int, int]:
-    """Among the pairs of examples with distinct exact scores: the number that ``scores`` orders
-    differently, and the number of all pairs."""
+    """Pairs of examples with distinct exact scores that ``scores`` reorders, and all such pairs."""
     reordered = count = 0
     for place in range(1, len(exact)):
         expected = np.sign(exact[place] - exact[:place])

@@ -24,10 +24,8 @@ from embershard.package.schema import Schema, Scope, SparseInput
 
 
 def check_requests(samples: Sequence[SampleRequest], schema: Schema, limits: Limits) -> None:
-    """Refuse samples that contradict the schema, the limits or themselves.
-
-    Ids and the lengths of single lists are not checked.
-    """
+    """Refuse samples that contradict the schema, the limits or themselves. Ids and the lengths of
+    single lists are not checked."""
     for number, sample in enumerate(samples):
         if not sample.num_examples:
             raise ExportError(
@@ -72,15 +70,10 @@ def score_samples(
     *,
     random: bool = False,
 ) -> list[SampleRequest]:
-    """Compute the outputs of samples from the stored rows and the dense program.
-
-    This uses none of the serving code, so that the outputs can check a server. ``random``: True for
-    `random_samples`, which have another error message.
-
-    Raises:
-        InputError: the id map rejects an id, or a list is too long.
-        ExportError: an output is not finite.
-    """
+    """Compute the outputs of samples from the stored rows and the dense program. This uses none of
+    the serving code, so that the outputs can check a server. `random_samples` have another error
+    message. Raises InputError if the id map rejects an id, or a list is too long; ExportError if an
+    output is not finite."""
     return [_score(sample, program, weights, random=random) for sample in samples]
 
 
@@ -129,8 +122,7 @@ def _random_sample(
 def _random_dense(
     schema: Schema, scope: Scope, rows: int, random: np.random.Generator
 ) -> NDArray[np.float32]:
-    """Random dense values. Inputs with transforms get no negative values, for which Log1p may not
-    be finite."""
+    """Random dense values, none negative before transforms, since Log1p may not be finite."""
     inputs = [item for item in schema.dense if item.scope == scope]
     drawn = random.standard_normal((rows, len(inputs)), dtype=np.float32)
     has_transforms = np.array([bool(item.transforms) for item in inputs], bool)

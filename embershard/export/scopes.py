@@ -61,9 +61,9 @@ class ScopedProgram:
 def split(
     traced: fx.Graph, schema: Schema, layout: Layout, modules: Mapping[str, EmbeddingModule]
 ) -> ScopedProgram:
-    """Rewrite a trace of ``forward(dense, sparse)`` as the dense program of a package. Embedding
-    modules are leaves of the trace. `ExportError`: names the line of an operation that cannot be
-    split or that mixes scopes."""
+    """Rewrite a trace of ``forward(dense, sparse)``, whose leaves are the embedding modules, as a
+    dense program. Raises ExportError, with the line of an operation that cannot be split or mixes
+    scopes."""
     return _Splitter(traced, schema, layout, modules).run()
 
 

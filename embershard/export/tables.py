@@ -101,7 +101,6 @@ class _Error:
 
 @contextmanager
 def _table_named(table: str) -> Iterator[None]:
-    """Turn `InputError` into `ExportError` with the name of the table."""
     try:
         yield
     except InputError as problem:
@@ -117,11 +116,8 @@ def write_table(
     *,
     written: Callable[[int], None],
 ) -> TableSpec:
-    """Quantize a table in slices, and write it. Returns its spec with the measured errors.
-
-    ``weight``: float32 or float16 ``(rows, dim)`` on any device. ``written``: called with the
-    number of rows of each slice.
-    """
+    """Quantize a table, float32 or float16 ``(rows, dim)``, in slices, and write it. Returns its
+    spec with the measured errors. ``written`` is called with the number of rows of each slice."""
     error = _Error()
     with _table_named(name):
         row_format = RowFormat(kind, weight.shape[1])

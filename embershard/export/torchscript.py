@@ -1,7 +1,5 @@
-"""Compiles, runs and encodes dense programs. No other module calls torch.jit.
-
-Errors name the author's line and the code to write instead.
-"""
+"""Compiles, runs and encodes dense programs. No other module calls torch.jit. Errors name the
+author's line and the code to write instead."""
 
 import inspect
 import io
@@ -22,8 +20,7 @@ FLOATS: Final = (float, float | None, "float", "float | None")
 
 
 def rewrite_for_torchscript(graph: fx.Graph, root: nn.Module) -> None:
-    """Rewrite operations so that TorchScript compiles them, in place. Nodes keep their names and
-    source lines. ``root``: the module with the submodules that ``graph`` names."""
+    """Rewrite operations in place so that TorchScript compiles them. Names and lines stay."""
     for node in list(graph.nodes):
         node.kwargs = {name: value for name, value in node.kwargs.items() if name != "out"}
         if node.op == "call_function":
@@ -42,8 +39,7 @@ def rewrite_for_torchscript(graph: fx.Graph, root: nn.Module) -> None:
 
 
 def _convert_to_floats(node: fx.Node) -> None:
-    """Convert int arguments of float parameters, as in ``normalize(x, p=2)``. TorchScript refuses
-    them."""
+    """Convert int arguments of float parameters (``p=2``), which TorchScript refuses."""
     function: Any = node.target
     try:
         bound = inspect.signature(function).bind(*node.args, **node.kwargs)
@@ -76,8 +72,8 @@ CALLS_PYTHON = "it calls Python"
 
 def compile_program(root: nn.Module, graph: fx.Graph) -> Any:
     """Compile a dense program to TorchScript: a function of request_inputs, example_inputs and
-    request_of_example that returns tensors by output name. ``root``: the module with the parameters
-    and submodules that ``graph`` names. `ExportError`: names an operation that does not compile."""
+    request_of_example that returns tensors by output name. Raises ExportError with the operation at
+    fault."""
     module = fx.GraphModule(root, graph, class_name="DenseProgram").eval()
     module.graph.eliminate_dead_code()
     rewrite_for_torchscript(module.graph, module)
@@ -189,8 +185,7 @@ OTHERWISE = "other torch operations, or a layer whose forward torch.jit.script a
 def refusal(
     error: Exception, module: fx.GraphModule, compiles: Callable[[fx.Graph], bool]
 ) -> ExportError:
-    """The error for a module that TorchScript refuses with ``error``. ``compiles``: returns True if
-    TorchScript compiles the first nodes of the module's graph."""
+    """The error for a module that TorchScript refuses with ``error``."""
     node = _first_refused(module.graph, compiles)
     return ExportError(
         f"{line_of(node)}: cannot be compiled to TorchScript: {_reason(error, node)}; "

@@ -53,14 +53,9 @@ def run_uncompiled() -> Iterator[None]:
 
 
 def passing_answer(frame: FrameType) -> bool | None:
-    """The truth of a traced value that lets the author's check at ``frame`` pass.
-
-    Checks are assert statements, and if statements that only raise an error. Tracing skips them,
-    since values are unknown.
-
-    Returns:
-        True or False. None: the line is no check, or only a part of its test is negated.
-    """
+    """The truth of a traced value that lets the author's check at ``frame`` pass. Checks are assert
+    statements, and if statements that only raise an error. Tracing skips them, since values are
+    unknown. Returns None if the line is no check, or only a part of its test is negated."""
     checks = [
         check
         for check in _checks(frame.f_code.co_filename)

@@ -1,10 +1,6 @@
 """Checks of shapes and dtypes of jagged tensors, as "where: expected ..., got ...", or "" if they
-pass.
-
-No check reads the contents of a tensor, so that building one never waits for a device;
-``validate_keyed_jagged_tensor`` reads them. TorchScript compiles the checks of ``KeyedTensor``,
-which dense programs may contain.
-"""
+pass. No check reads the contents of a tensor, so that building one never waits for a device.
+TorchScript compiles the checks of ``KeyedTensor``, which dense programs may contain."""
 
 import torch
 from torch import Tensor

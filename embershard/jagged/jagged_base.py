@@ -70,8 +70,7 @@ class JaggedBase(metaclass=TraceableMeta):
         return tree_map(Tensor.pin_memory, self)
 
     def record_stream(self, stream: torch.Stream) -> None:
-        """Keep the memory of every tensor until ``stream`` has done the work that is queued on it
-        now."""
+        """Keep the memory of every tensor until ``stream`` has done the work that is queued now."""
         for value in vars(self).values():
             if isinstance(value, Tensor):
                 value.record_stream(stream)

@@ -63,34 +63,18 @@ class JaggedTensor(JaggedBase):
 
     @staticmethod
     def from_dense(values: list[Tensor], weights: list[Tensor] | None = None) -> "JaggedTensor":
-        """Make one example from each tensor.
-
-        Args:
-            values: B >= 1 tensors [length, ...] that differ only in length.
-            weights: B tensors of the same lengths.
-
-        Returns:
-            A tensor with int32 lengths.
-
-        Raises:
-            InputError: no tensors, or another number or length of weights.
-        """
+        """Make one example from each of B >= 1 tensors [length, ...] that differ only in length,
+        with int32 lengths. Raises InputError for no tensors, or another number or length of
+        weights."""
         return _from_dense(values, weights)
 
     @staticmethod
     def from_dense_lengths(
         values: Tensor, lengths: Tensor, weights: Tensor | None = None
     ) -> "JaggedTensor":
-        """Take the first ``lengths[i]`` values of each row i. Waits for the device.
-
-        Args:
-            values: [B, N, ...].
-            lengths: int32 or int64 [B], each in 0..N.
-            weights: floating [B, N].
-
-        Raises:
-            InputError: contradictory shapes, or a length outside 0..N.
-        """
+        """Take the first ``lengths[i]`` values of each row i. Waits for the device. Values are
+        [B, N, ...], lengths int32 or int64 [B], each in 0..N, and weights floating [B, N]. Raises
+        InputError for contradictory shapes, or a length outside 0..N."""
         return _from_dense_lengths(values, lengths, weights)
 
     def to_dense(self) -> list[Tensor]:
@@ -104,18 +88,10 @@ class JaggedTensor(JaggedBase):
     def to_padded_dense(
         self, desired_length: int | None = None, padding_value: float = 0.0
     ) -> Tensor:
-        """Truncate or pad each example to one width.
-
-        Args:
-            desired_length: width. None: length of the longest example, which waits for the device.
-            padding_value: fills shorter examples. A whole number for integer values.
-
-        Returns:
-            [B, width, ...], dtype of the values.
-
-        Raises:
-            InputError: a negative width, or a padding that the values' dtype cannot hold.
-        """
+        """Truncate or pad each example to one width: [B, width, ...] in the dtype of the values. If
+        ``desired_length`` is None, the width is the length of the longest example, which waits for
+        the device. ``padding_value`` is a whole number for integer values. Raises InputError for a
+        negative width, or a padding that the values' dtype cannot hold."""
         padded = pad_jagged(
             self._values, self.lengths(), self.offsets(), desired_length, padding_value
         )

@@ -163,21 +163,14 @@ def received(
     stride_per_rank: list[int] | None,
     stagger: int,
 ) -> Parts:
-    """Build the keys of one rank from the tensors that all ranks sent it. A key's examples are in
-    the order of the ranks.
+    """Build the keys of one rank from the tensors that all ranks sent it: parts of every rank's
+    ``dist_tensors()``, cut by ``dist_splits()``, rank after rank. A key's examples are in the order
+    of the ranks. If the batch is not variable, ``stride_per_rank`` has the examples of each rank.
 
-    Args:
-        keys: keys of this rank.
-        tensors: parts of every rank's ``dist_tensors()``, cut by ``dist_splits()``, rank after
-            rank.
-        variable_stride_per_key: True if strides are among them.
-        num_workers: number of ranks.
-        recat: integers: number of the received segment at each place of the result. A segment is
-            one key of one rank; or one example, if the batch is not variable and ranks have
-            different strides. None: order as received.
-        stride_per_rank: examples of each rank, unless the batch is variable.
-        stagger: divisor of the number of ranks. Ranks are laid out in rows of ``num_workers /
-            stagger``, and their strides are read by column.
+    ``recat`` has the number of the received segment at each place of the result; None keeps the
+    order. A segment is one key of one rank; or one example, if the batch is not variable and ranks
+    have different strides. Ranks are laid out in rows of ``num_workers / stagger``, and their
+    strides are read by column.
     """
     first = 3 if variable_stride_per_key else 2
     if len(tensors) not in (first, first + 1):

@@ -191,11 +191,8 @@ class KeyedJaggedTensor(JaggedBase):
         return self
 
     def length_per_key(self) -> list[int]:
-        """Number of values of each key. Waits for the device the first time.
-
-        Raises:
-            InputError: the lengths do not sum to the number of values, or a key's is negative.
-        """
+        """Number of values of each key. Waits for the device the first time. Raises InputError if
+        the lengths do not sum to the number of values, or a key's is negative."""
         if self._length_per_key is not None:
             return self._length_per_key
         if self._strides is not None:
@@ -233,14 +230,9 @@ class KeyedJaggedTensor(JaggedBase):
         return {key: i for i, key in enumerate(self._keys)}
 
     def split(self, segments: list[int]) -> list["KeyedJaggedTensor"]:
-        """Consecutive groups of keys, as views.
-
-        Args:
-            segments: number of keys in each group; may be 0.
-
-        Raises:
-            InputError: a negative number, or numbers that do not sum to the number of keys.
-        """
+        """Consecutive groups of keys, as views. ``segments`` has the number of keys in each group,
+        maybe 0. Raises InputError for numbers that are negative or do not sum to the number of
+        keys."""
         fault = checks.segments_fault(segments, len(self._keys))
         if fault:
             raise InputError(f"split: {fault}")
@@ -252,11 +244,8 @@ class KeyedJaggedTensor(JaggedBase):
         return groups
 
     def permute(self, indices: list[int]) -> "KeyedJaggedTensor":
-        """The keys at ``indices``, in that order. An index may be repeated or left out.
-
-        Raises:
-            InputError: an index that is not a key's position.
-        """
+        """The keys at ``indices``, in that order. An index may be repeated or left out. Raises
+        InputError for an index that is not a key's position."""
         fault = checks.positions_fault(indices, len(self._keys))
         if fault:
             raise InputError(f"permute: {fault}")
@@ -296,11 +285,8 @@ class KeyedJaggedTensor(JaggedBase):
     def to(
         self, device: torch.device, non_blocking: bool = False, dtype: torch.dtype | None = None
     ) -> "KeyedJaggedTensor":
-        """A copy on ``device``. Tensors that are there already are shared.
-
-        Args:
-            dtype: dtype of the weights. None: unchanged.
-        """
+        """A copy on ``device``, with weights of ``dtype``. Tensors that are there already are
+        shared."""
         weights = self._weights
         if weights is not None:
             weights = weights.to(device, non_blocking=non_blocking)

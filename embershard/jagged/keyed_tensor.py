@@ -52,11 +52,8 @@ class KeyedTensor(metaclass=TraceableMeta):
 
     @staticmethod
     def from_tensor_list(keys: list[str], tensors: list[Tensor], key_dim: int = 1) -> "KeyedTensor":
-        """Concatenate one tensor for each key along ``key_dim``.
-
-        Raises:
-            InputError: no tensors, or not as many tensors as keys.
-        """
+        """Concatenate one tensor for each key along ``key_dim``. Raises InputError for no tensors,
+        or not as many tensors as keys."""
         return _from_tensor_list(keys, tensors, key_dim)
 
     def keys(self) -> list[str]:
@@ -102,15 +99,9 @@ class KeyedTensor(metaclass=TraceableMeta):
 
     @staticmethod
     def regroup(keyed_tensors: list["KeyedTensor"], groups: list[list[str]]) -> list[Tensor]:
-        """Concatenate the keys of each group along the key dimension.
-
-        Args:
-            keyed_tensors: at least one, all with the same key_dim; no key occurs in two of them.
-            groups: at least one key each; a key may be in several groups.
-
-        Raises:
-            InputError: tensors or groups that differ from this, or an unknown key.
-        """
+        """Concatenate the keys of each group along the key dimension, which is equal for all
+        tensors. No key occurs in two tensors. A group has at least one key; a key may be in several
+        groups. Raises InputError for other tensors or groups, or an unknown key."""
         tensors = regroup_keyed(keyed_tensors, groups)
         return [tensors[i] for i in range(len(groups))]  # A list also in a torch.fx trace.
 
@@ -118,11 +109,8 @@ class KeyedTensor(metaclass=TraceableMeta):
     def regroup_as_dict(
         keyed_tensors: list["KeyedTensor"], groups: list[list[str]], keys: list[str]
     ) -> dict[str, Tensor]:
-        """``regroup``, with a name for each group.
-
-        Raises:
-            InputError: see ``regroup``; also for a wrong number of names, or a repeated one.
-        """
+        """``regroup``, with a name for each group. Raises InputError also for a wrong number of
+        names, or a repeated one."""
         fault = keys_fault(keys)
         if fault == "" and len(keys) != len(groups):
             fault = f"keys: expected {len(groups)}, one a group, got {len(keys)}"

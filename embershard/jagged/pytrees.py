@@ -17,11 +17,8 @@ def tree_map(function: Callable[[Tensor], Any], node: Node) -> Node:
 
 
 def jagged_children(node: Any) -> tuple[str, ...]:
-    """Names of a node's tensors: values, lengths or offsets, and weights.
-
-    Only the one of lengths and offsets that the object was built from counts. The other one may be
-    computed at any time, which must not change the structure.
-    """
+    """Names of a node's tensors: values, weights, and the lengths or offsets that it was built
+    from. The other ones may be computed at any time, which must not change the structure."""
     names = ("_values", "_offsets" if node._by_offsets else "_lengths")
     return names if node._weights is None else (*names, "_weights")
 
@@ -34,12 +31,9 @@ def register_pytree(
     optional: tuple[str, ...] = (),
 ) -> None:
     """Make ``cls`` a pytree node. Rebuilding checks nothing, since leaves may be no tensors.
-
-    Args:
-        children: returns the names of the attributes that are an object's children.
-        static: attributes that belong to the structure: numbers, or lists of strings or numbers.
-        optional: attributes that are None after rebuilding unless they are children.
-    """
+    ``children`` returns the names of the attributes that are an object's children. ``static``
+    attributes belong to the structure: numbers, or lists of strings or numbers. ``optional`` ones
+    are None after rebuilding unless they are children."""
 
     def flatten(node: Any) -> tuple[list[Any], tuple[Any, ...]]:
         names = children(node)
@@ -76,11 +70,9 @@ def _frozen(value: Any) -> Any:
 
 
 class TraceableMeta(ProxyableClassMeta):
-    """Metaclass of classes whose construction from traced values is one node of the graph.
-
-    ``torch.fx.ProxyableClassMeta`` does the same, but makes torch log a warning for every user.
-    This class looks for proxies among the arguments instead.
-    """
+    """Metaclass of classes whose construction from traced values is one node of the graph. It looks
+    for proxies among the arguments. ``torch.fx.ProxyableClassMeta`` does the same, but makes torch
+    log a warning for every user."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         proxy = _first_proxy((*args, *kwargs.values()))

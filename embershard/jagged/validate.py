@@ -18,10 +18,7 @@ def validate_keyed_jagged_tensor(kjt: KeyedJaggedTensor) -> None:
 
     Lengths must not be negative; offsets must begin at 0 and never fall; both must lead to the
     number of values, and agree if both are there. Repeats the constructor's checks, for objects
-    that were built without it.
-
-    Raises:
-        InputError: names feature and example, and what was expected and received.
+    that were built without it. Raises InputError, which names feature and example.
     """
     keys, values, stride = kjt.keys(), kjt.values(), kjt.stride()
     strides = kjt.stride_per_key() if kjt.variable_stride_per_key() else None
@@ -106,10 +103,8 @@ def _where(kjt: KeyedJaggedTensor, at: int) -> str:
 
 
 def jt_is_equal(jt_1: JaggedTensor, jt_2: JaggedTensor) -> bool:
-    """Compare values, lengths and weights bit by bit, and dtype and device of values.
-
-    Being built from lengths or from offsets, and their integer dtype, make no difference.
-    """
+    """Compare values, lengths and weights bit by bit, and dtype and device of values. Being built
+    from lengths or from offsets, and their integer dtype, make no difference."""
     return (
         _same(jt_1.values(), jt_2.values())
         and _same(jt_1.lengths().to(torch.int64), jt_2.lengths().to(torch.int64))
@@ -119,9 +114,7 @@ def jt_is_equal(jt_1: JaggedTensor, jt_2: JaggedTensor) -> bool:
 
 def kjt_is_equal(kjt_1: KeyedJaggedTensor, kjt_2: KeyedJaggedTensor) -> bool:
     """Compare keys, their order, their numbers of examples, and contents as ``jt_is_equal`` does.
-
-    Inverse indices are not compared.
-    """
+    Inverse indices are not compared."""
     return (
         kjt_1.keys() == kjt_2.keys()
         and kjt_1.stride() == kjt_2.stride()

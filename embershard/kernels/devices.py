@@ -4,11 +4,8 @@ from embershard.errors import InputError
 
 
 def device_of(device: torch.device | str) -> torch.device:
-    """Parse a device name.
-
-    Raises:
-        InputError: the device is neither cpu nor cuda, or torch sees no CUDA device.
-    """
+    """Parse a device name. Raises InputError if it is neither cpu nor cuda, or torch sees no CUDA
+    device."""
     try:
         parsed = torch.device(device)
     except (RuntimeError, TypeError) as error:

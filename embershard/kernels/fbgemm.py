@@ -38,17 +38,10 @@ def _ignore_missing_builds() -> None:
 def permute_segments(
     order: Tensor, counts: Tensor, values: Tensor, weights: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Reorder consecutive segments. ``order`` may repeat a segment or leave it out.
-
-    Args:
-        order: int32 ``(K,)``: number of the segment at each position of the result.
-        counts: integers ``(N,)``: values of each segment, or ``(N, B)``, summed over each row.
-        values: ``(total,)``, segment after segment.
-        weights: float32 ``(total,)``.
-
-    Returns:
-        Counts, values and weights in the new order.
-    """
+    """Reorder consecutive segments by ``order``, int32 ``(K,)``, which may repeat a segment or
+    leave it out. ``counts`` are integers ``(N,)``: values of each segment, or ``(N, B)``, summed
+    over each row. ``values`` are ``(total,)``, segment after segment, and ``weights`` float32
+    ``(total,)``. Returns counts, values and weights in the new order."""
     if not order.numel() or not counts.numel():
         # FBGEMM on CUDA returns its input unchanged in this case.
         return counts[order.long()], values[:0], None if weights is None else weights[:0]

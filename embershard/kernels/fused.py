@@ -106,30 +106,17 @@ class FusedTables:
             )
 
     def lookup(self, rows: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
-        """Weighted sums of rows, for pooled tables.
-
-        Args:
-            rows: int64 ``(total,)``, lookup after lookup; each is a row of its table.
-            offsets: int64 ``(num_lookups * B + 1,)``: where each bag begins in ``rows``.
-            weights: float32 ``(total,)``, the factor of each row; may require grad. None: all 1.
-
-        Returns:
-            float32 ``(B, sum of the lookups' dims)``, lookup after lookup.
-        """
+        """Weighted sums of rows, for pooled tables: float32 ``(B, sum of the lookups' dims)``,
+        lookup after lookup. ``rows``, int64 ``(total,)``, lookup after lookup, are rows of their
+        table. ``offsets``, int64 ``(num_lookups * B + 1,)``, says where each bag begins in
+        ``rows``. ``weights``, float32 ``(total,)``, may require grad; None stands for ones."""
         assert self._pooled, "expected pooled tables; gather() reads others"
         self.count()
         return self._look_up(rows, offsets, weights)
 
     def gather(self, rows: Tensor, offsets: Tensor) -> Tensor:
-        """Rows without pooling, for tables that are not pooled.
-
-        Args:
-            rows: int64 ``(total,)``, lookup after lookup; each is a row of its table.
-            offsets: int64 ``(num_lookups * B + 1,)``: where each list begins in ``rows``.
-
-        Returns:
-            float32 ``(total, dim)``.
-        """
+        """Rows without pooling, float32 ``(total, dim)``, for tables that are not pooled. For
+        arguments see ``lookup``."""
         assert not self._pooled, "expected tables that are not pooled; lookup() reads others"
         self.count()
         return self._look_up(rows, offsets)

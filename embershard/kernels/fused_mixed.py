@@ -136,17 +136,9 @@ def build_fused_tables(
 
 
 def check_dims(dims: Iterable[int], optimizer: FusedOptimizer, compute_kernel: str) -> None:
-    """Refuse dims that only torch trains, if the settings need FBGEMM.
-
-    Args:
-        dims: dims of tables, or columns of shards.
-        optimizer: optimizer of the tables.
-        compute_kernel: a key of COMPUTE_KERNELS.
-
-    Raises:
-        InputError: a dim that is not a multiple of 4, with two moments, weight decay or weights in
-            unified memory; or an odd dim with ``ema_rowwise_adagrad``.
-    """
+    """Refuse dims, of tables or shards, that only torch trains, if the settings need FBGEMM. Raises
+    InputError for a dim that is not a multiple of 4, with two moments, weight decay or weights in
+    unified memory; or an odd dim with ``ema_rowwise_adagrad``."""
     others = sorted({dim for dim in dims if dim % DIM_MULTIPLE})
     if optimizer.has_average and (odd := [dim for dim in others if dim % 2]):
         raise InputError(f"{optimizer.name}: expected even dims, got {odd}")

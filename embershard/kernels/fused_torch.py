@@ -46,7 +46,6 @@ class TorchFusedTables:
 
         self._steps = torch.zeros(1, dtype=torch.int64, device="cpu")
         self.states: list[dict[str, Tensor]] = named_states(optimizer, len(shapes), self._steps)
-        """See ``FusedTables.states``."""
         for states, shape in zip(self.states, shapes, strict=True):
             for name, by_value in zip(STATES, optimizer.state_columns, strict=False):
                 states[name] = torch.zeros(
@@ -57,7 +56,6 @@ class TorchFusedTables:
         self._anchor = torch.zeros(0, device=device, requires_grad=True)
 
     def lookup(self, rows: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
-        """Weighted sums of rows; see ``FusedTables.lookup``."""
         self.count()
         pooled = list[Tensor]()
         for table, bags in self._bags_of_tables(offsets):
@@ -76,7 +74,6 @@ class TorchFusedTables:
         return self._clipped(torch.cat(pooled, dim=1))
 
     def gather(self, rows: Tensor, offsets: Tensor) -> Tensor:
-        """Rows of tables with the same dim; see ``FusedTables.gather``."""
         self.count()
         vectors = [
             self._gather(table, rows[int(bags[0]) : int(bags[-1])])

@@ -12,11 +12,8 @@ MADV_DONTNEED, MADV_HUGEPAGE = 4, 14
 
 def move_to_huge_pages(zeros: Tensor) -> None:
     """Ask for huge pages in place of a buffer's pages. With pages of 4 KiB, almost every random row
-    of a large table misses the processor's cache of addresses.
-
-    Args:
-        zeros: CPU tensor that owns its memory and was never written to. It stays zero.
-    """
+    of a large table misses the processor's cache of addresses. ``zeros`` is a CPU tensor that owns
+    its memory and was never written to. It stays zero."""
     first = -(-zeros.data_ptr() // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
     size = (zeros.data_ptr() + zeros.nbytes) // HUGE_PAGE_BYTES * HUGE_PAGE_BYTES - first
     if sys.platform != "linux" or size <= 0:

@@ -21,17 +21,11 @@ MOST_ROWS = 2**32 - 1
 
 
 class RowUpdate:
-    """Lookups whose backward updates the rows that they read.
-
-    Args:
-        optimizer: sgd, adagrad, rowwise_adagrad or ema_rowwise_adagrad. The attribute may be
-            replaced to change the learning rate.
-        kernel: FBGEMM's lookup, called with ids, offsets and weights.
-        weights: float32 or float16 ``(rows, dim)`` of each table: views of ``weight_buffer``.
-        states: float32 ``(rows,)`` or ``(rows, dim)`` of each table: views of ``state_buffer``;
-            empty for sgd.
-        lookups: table that each lookup reads; not decreasing.
-    """
+    """Lookups whose backward updates the rows that they read. ``optimizer`` may be replaced to
+    change the learning rate. ``kernel`` is FBGEMM's lookup, called with ids, offsets and weights.
+    ``weights``, float32 or float16 ``(rows, dim)``, and ``states``, float32 ``(rows,)`` or
+    ``(rows, dim)``, are views of ``weight_buffer`` and ``state_buffer``; sgd has no states.
+    ``lookups`` has the table that each lookup reads, not decreasing."""
 
     def __init__(
         self,

@@ -105,7 +105,6 @@ def build_sequences(
     fused: FusedArguments | None,
     device: torch.device | str | None,
 ) -> SequenceModule:
-    """A new collection of tables that are not pooled."""
     configs = [EmbeddingConfig(**table.model_dump()) for table in tables]
     if fused is None:
         return EmbeddingCollection(configs, device=device)

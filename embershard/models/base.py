@@ -34,47 +34,28 @@ class LogitModel(nn.Module):
         self.tasks = dict(ONE_SCORE if tasks is None else tasks)
 
     def served(self, schema: Schema) -> nn.Module:
-        """The module to export in place of this model: its logits as outputs of the tasks.
-
-        A subclass with other outputs returns a module of its own, which shares the weights.
-
-        Args:
-            schema: schema of the inputs, with their scopes.
-        """
+        """The module to export in place of this model: its logits as outputs of the tasks. A
+        subclass with other outputs returns a module of its own, which shares the weights."""
         return Score(self)
 
 
 class Score(nn.Module):
-    """The values that a model's logits stand for.
-
-    Args:
-        model: returns logits ``(B, T)``.
-    """
+    """The values that a model's logits ``(B, T)`` stand for."""
 
     def __init__(self, model: LogitModel) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, dense: Tensor, sparse: KeyedJaggedTensor) -> Tensor | dict[str, Tensor]:
-        """Score examples.
-
-        Args:
-            dense: float32 ``(B, dense features)``.
-            sparse: rows of B examples.
-
-        Returns:
-            float32 ``(B,)`` for each task, see ``outputs_of``.
-        """
+        """Score rows of B examples, with dense features float32 ``(B, dense features)``. Returns
+        float32 ``(B,)`` for each task, see ``outputs_of``."""
         return outputs_of(self.model(dense, sparse), self.model.tasks)
 
 
 def outputs_of(logits: Tensor, tasks: Mapping[str, Loss]) -> Tensor | dict[str, Tensor]:
-    """The served values of logits ``(B, T)``, float32 ``(B,)`` each.
-
-    Returns:
-        By task: the sigmoid of the logit, in 0..1, for the loss ``bce``; the logit itself for
-        ``mse``. A model that was built without tasks has one tensor, without a name.
-    """
+    """The served values of logits ``(B, T)``, float32 ``(B,)`` each, by task: the sigmoid of the
+    logit, in 0..1, for the loss ``bce``; the logit itself for ``mse``. A model that was built
+    without tasks has one tensor, without a name."""
     if tasks == ONE_SCORE:
         return torch.sigmoid(logits).squeeze(1)
     return {

@@ -59,17 +59,10 @@ class BaseConfig(Section, ABC):
         fused: FusedOptimizer | None,
         tasks: Mapping[str, Loss] = ONE_SCORE,
     ) -> dict[str, Any]:
-        """The arguments for ``build_model``, as JSON's types.
-
-        Args:
-            tables: pooled tables, ``embedding_dim`` wide.
-            schema: schema of the inputs.
-            fused: how tables train in backward; plain tables if None.
-            tasks: the loss of each task, by the name of its output.
-
-        Raises:
-            InputError: tables or inputs that the model cannot have.
-        """
+        """The arguments for ``build_model``, as JSON's types. ``tables`` are pooled and
+        ``embedding_dim`` wide; they are plain tables if ``fused`` is None. ``tasks`` has the loss
+        of each task, by the name of its output. Raises InputError for tables or inputs that the
+        model cannot have."""
         arguments = {
             **table_arguments(tables, fused),
             **self._constructor_arguments(tables, schema),

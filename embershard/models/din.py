@@ -62,16 +62,8 @@ class TargetAttention(nn.Module):
         self.rest = MLP(first, [*layer_sizes[1:], 1], device=device, activate_last=False)
 
     def forward(self, history: Tensor, target: Tensor) -> Tensor:
-        """Pool a history.
-
-        Args:
-            history: float32 ``(R, L, D)``, a history a request; zeros after the end of a list
-                shorter than L.
-            target: float32 ``(B, D)``.
-
-        Returns:
-            float32 ``(B, D)``.
-        """
+        """Pool a history, float32 ``(R, L, D)``, a history a request, with zeros after the end of a
+        list shorter than L. ``target`` and the result are float32 ``(B, D)``."""
         from_keys = to_examples(self.of_keys(history))
         keys = to_examples(history)
         query = target.unsqueeze(1)

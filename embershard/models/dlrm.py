@@ -38,10 +38,8 @@ from embershard.package.schema import Schema
 
 
 class DLRMBase(LogitModel):
-    """Features to vectors, vectors to interactions, and these to logits.
-
-    A subclass adds ``inter_arch`` and ``over_arch``. For arguments see `DLRM`.
-    """
+    """Features to vectors, vectors to interactions, and these to logits. A subclass adds
+    ``inter_arch`` and ``over_arch``. For arguments see `DLRM`."""
 
     inter_arch: nn.Module
     over_arch: OverArch
@@ -138,16 +136,10 @@ class DLRMTrain(nn.Module):
         self.loss_fn = nn.BCEWithLogitsLoss()
 
     def forward(self, batch: TrainingBatch) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
-        """The loss of a batch.
-
-        Args:
-            batch: ``dense_features`` float32 ``(B, I)``, ``sparse_features`` of B examples, and
-                ``labels`` ``(B,)`` of 0 and 1.
-
-        Returns:
-            The mean binary cross entropy, to call ``backward()`` on, and a detached copy of it with
-            the detached logits ``(B,)`` and labels.
-        """
+        """The loss of a batch: ``dense_features`` float32 ``(B, I)``, ``sparse_features`` of B
+        examples, and ``labels`` ``(B,)`` of 0 and 1. Returns the mean binary cross entropy, to call
+        ``backward()`` on, and a detached copy of it with the detached logits ``(B,)`` and
+        labels."""
         logits = self.model(batch.dense_features, batch.sparse_features).squeeze(-1)
         loss: Tensor = self.loss_fn(logits, batch.labels.float())
         return loss, (loss.detach(), logits.detach(), batch.labels.detach())

@@ -102,16 +102,8 @@ class InteractionArch(nn.Module):
         self.register_buffer("pair_of", pair_of.flatten(), persistent=False)
 
     def forward(self, dense_features: Tensor, sparse_features: Tensor) -> Tensor:
-        """Interact.
-
-        Args:
-            dense_features: ``(B, D)``.
-            sparse_features: ``(B, F, D)``.
-
-        Returns:
-            ``(B, D + F + F * (F - 1) / 2)``: the dense vector, then the dot products of all pairs
-            (0, 1), (0, 2), ..., (1, 2), ...; 0 is the dense vector.
-        """
+        """``(B, D)`` and ``(B, F, D)`` to ``(B, D + F + F * (F - 1) / 2)``: the dense vector, then
+        the dot products of all pairs (0, 1), (0, 2), ..., (1, 2), ...; 0 is the dense vector."""
         vectors = torch.cat([dense_features.unsqueeze(1), sparse_features], dim=1)
         traced: object = vectors
         # A symbolic trace follows torch's operators only.

@@ -19,14 +19,9 @@ from embershard.modules.tables import pooled_width
 
 
 class HistoryModel(LogitModel):
-    """Base of models that look up ``history`` and ``target`` id by id, other features pooled.
-
-    For arguments see `DIN`.
-
-    Raises:
-        InputError: the last of ``over_arch_layer_sizes`` is not the number of tasks, or the
-            collection lacks a sequence.
-    """
+    """Base of models that look up ``history`` and ``target`` id by id, other features pooled. For
+    arguments see `DIN`. Raises InputError if the last of ``over_arch_layer_sizes`` is not the
+    number of tasks, or the collection lacks a sequence."""
 
     def __init__(
         self,

@@ -54,11 +54,8 @@ class OwnArguments(ModelArguments):
 
 
 def import_class(path: str) -> type[nn.Module]:
-    """Import ``package.module:Class``; the current folder is importable.
-
-    Raises:
-        OwnClassError: there is no such module or class, or it cannot be used as a model.
-    """
+    """Import ``package.module:Class``; the current folder is importable. Raises OwnClassError if
+    there is no such module or class, or it cannot be used as a model."""
     home, separator, name = path.partition(":")
     if not separator or not all(part.isidentifier() for part in [*home.split("."), name]):
         raise OwnClassError(f"expected package.module:Class, got {path!r}")
@@ -78,15 +75,9 @@ def import_class(path: str) -> type[nn.Module]:
 
 
 def check_arguments(path: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Import a class and compare arguments with its constructor.
-
-    Returns:
-        The arguments, converted to the annotated types: a list to a tuple.
-
-    Raises:
-        OwnClassError: ``import_class`` raises it, or an argument is unknown, missing or of another
-            type.
-    """
+    """Import a class and compare arguments with its constructor. Returns them, converted to the
+    annotated types: a list to a tuple. Raises OwnClassError like ``import_class``, or if an
+    argument is unknown, missing or of another type."""
     model_class = import_class(path)
     signature = inspect.signature(model_class)
     takes = f"an argument of {path}{signature}"
@@ -121,12 +112,9 @@ def build_own(
     schema: Schema | None,
     device: torch.device | str | None,
 ) -> LogitModel:
-    """Build a model of the user's own class, and run it once on two examples.
-
-    Raises:
-        OwnClassError: arguments that do not fit, the class raises an error, or its output is not
-            one logit for each task.
-    """
+    """Build a model of the user's own class, and run it once on two examples. Raises OwnClassError
+    if arguments do not fit, the class raises an error, or its output is not one logit for each
+    task."""
     if schema is None:
         raise InputError(f"model {path!r}: expected schema, got none")
     tasks = dict(saved.tasks or ONE_SCORE)

@@ -35,14 +35,7 @@ from embershard.package.schema import Schema
 
 
 class Experts(nn.ModuleList):
-    """Some experts with one input: MLPs of which every layer ends in a ReLU.
-
-    Args:
-        experts: number of experts, 0 or more.
-        in_features: width of the input.
-        layer_sizes: width of each layer of an expert.
-        device: device of the layers; torch's default if None.
-    """
+    """Some experts with one input: MLPs of which every layer ends in a ReLU."""
 
     def __init__(
         self,

@@ -62,11 +62,8 @@ def config_class(section: object) -> type[ModelConfig]:
 
 
 def parse_config(section: object) -> ModelConfig:
-    """The settings of a section ``[model]``, as its ``name`` or ``class`` chooses.
-
-    Raises:
-        ValidationError: of pydantic, with the key at fault.
-    """
+    """The settings of a section ``[model]``, as its ``name`` or ``class`` chooses. Raises
+    pydantic's ValidationError, with the key at fault."""
     if isinstance(section, ModelConfig):
         return section
     return config_class(section).model_validate(section)

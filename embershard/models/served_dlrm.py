@@ -30,14 +30,8 @@ def splits_by_scope(sparse_arch: SparseArch, schema: Schema) -> bool:
 
 
 class ServedDLRM(nn.Module):
-    """The outputs of a DLRM whose inputs have scopes.
-
-    Args:
-        dense_arch, sparse_arch, over_arch: parts of a trained DLRM. They are shared, except the
-            first layer of ``over_arch``, which is copied.
-        schema: schema of the inputs. REQUIRES: `splits_by_scope`.
-        tasks: the loss of each task, by the name of its output.
-    """
+    """The outputs of a DLRM whose inputs have scopes. The parts of the trained DLRM are shared,
+    except the first layer of ``over_arch``, which is copied. REQUIRES: `splits_by_scope`."""
 
     pairs_of_request: Tensor
     pairs_of_example: Tensor

@@ -169,16 +169,8 @@ class TwoTower(LogitModel):
         return products / self.in_batch.temperature
 
     def forward(self, dense_features: Tensor, sparse_features: KeyedJaggedTensor) -> Tensor:
-        """Rate examples.
-
-        Args:
-            dense_features: float32 ``(B, dense features)``.
-            sparse_features: rows of B examples.
-
-        Returns:
-            Logits, float32 ``(B, 1)``. In training with the loss ``in_batch``: the log probability
-            of each example's own item among the items of the batch.
-        """
+        """Logits of rows of B examples, float32 ``(B, 1)``. In training with the loss ``in_batch``:
+        the log probability of each example's own item among the items of the batch."""
         user, item = self.vectors(dense_features, sparse_features)
         if self.training and self.in_batch is not None:
             rows = sparse_features[self.item].to_padded_dense(1, -1).squeeze(1)
@@ -192,11 +184,7 @@ class TwoTower(LogitModel):
 
 
 class ServedTwoTower(nn.Module):
-    """Two towers as a server runs them.
-
-    Args:
-        model: trained; shared, not copied.
-    """
+    """Two towers as a server runs them. The trained ``model`` is shared, not copied."""
 
     def __init__(self, model: TwoTower) -> None:
         super().__init__()
@@ -204,13 +192,7 @@ class ServedTwoTower(nn.Module):
 
     def forward(self, dense: Tensor, sparse: KeyedJaggedTensor) -> dict[str, Tensor]:
         """Score examples: the task's output ``(B,)``, ``user`` ``(R, d)``, ``item`` ``(B, d)``.
-
-        With the loss ``in_batch`` the task's output is the logit.
-
-        Args:
-            dense: float32 ``(B, dense features)``.
-            sparse: rows of B examples.
-        """
+        With the loss ``in_batch`` the task's output is the logit."""
         user, item = self.model.vectors(dense, sparse)
         logits, tasks = self.model.logits(user, item), self.model.tasks
         if self.model.in_batch is not None:

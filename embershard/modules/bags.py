@@ -113,14 +113,10 @@ def read_bags(
     is_weighted: bool,
     dtype: torch.dtype,
 ) -> Bags:
-    """The bags to look up in ``table`` for ``feature``, with weights of ``dtype``.
-
-    Row -1 stands for a zero vector: it adds nothing, but counts in a mean's divisor.
-
-    Raises:
-        InputError: no such feature; weights missing if weighted; on CPU also a negative length or a
-            row that is neither -1 nor in the table. On CUDA the kernel finds those.
-    """
+    """The bags to look up in ``table`` for ``feature``, with weights of ``dtype``. Row -1 stands
+    for a zero vector: it adds nothing, but counts in a mean's divisor. Raises InputError for a
+    missing feature, or missing weights if weighted; on CPU also for a negative length or a row that
+    is neither -1 nor in the table. On CUDA the kernel finds those."""
     jagged = read_lists(features, feature, table)
     rows, lengths = jagged.values(), jagged.lengths()
     weights = (rows >= 0).to(dtype)

@@ -34,7 +34,6 @@ class DataType(Enum):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Torch's data type of the weights."""
         return torch.float16 if self is DataType.FP16 else torch.float32
 
 
@@ -109,7 +108,6 @@ class EmbeddingConfig:
             raise InputError(f"{where}: weight_init_min..max: expected a range, got {low}..{high}")
 
     def num_features(self) -> int:
-        """Number of features that are looked up in it."""
         return len(self.feature_names)
 
     def init_range(self) -> tuple[float, float]:
@@ -121,12 +119,8 @@ class EmbeddingConfig:
 
     @torch.no_grad()
     def initialize(self, weight: Tensor) -> None:
-        """Fill ``weight`` in place with initial values, by torch's default generator. Weights on
-        device meta stay as they are.
-
-        Args:
-            weight: floating, shape ``(num_embeddings, embedding_dim)``.
-        """
+        """Fill ``weight``, floating ``(num_embeddings, embedding_dim)``, in place with initial
+        values, by torch's default generator. Weights on device meta stay as they are."""
         if weight.is_meta:
             return
         if self.init_fn is not None:

@@ -120,11 +120,9 @@ class EmbeddingBagCollection(Collection):
         )
 
     def embedding_bag_configs(self) -> list[EmbeddingBagConfig]:
-        """The tables, in order."""
         return list(self._configs)
 
     def is_weighted(self) -> bool:
-        """True if rows are multiplied by the features' weights."""
         return self._is_weighted
 
 
@@ -201,16 +199,13 @@ class EmbeddingCollection(Collection):
         return vectors_of_lists(vectors, lists)
 
     def embedding_configs(self) -> list[EmbeddingConfig]:
-        """The tables, in order."""
         return list(self._configs)
 
     def embedding_dim(self) -> int:
-        """Values of each vector."""
         return self._configs[0].embedding_dim
 
 
 def vectors_of_lists(vectors: Tensor, lists: JaggedTensor) -> JaggedTensor:
-    """Lists of vectors ``(total, dim)`` in place of rows. Row -1 becomes zeros without a
-    gradient."""
+    """Lists of vectors ``(total, dim)`` in place of rows; zeros without a gradient for row -1."""
     known = (lists.values() >= 0).unsqueeze(1)
     return JaggedTensor(vectors.where(known, vectors.new_zeros(())), lengths=lists.lengths())

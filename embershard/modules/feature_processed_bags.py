@@ -69,11 +69,8 @@ class FeatureProcessedEmbeddingBagCollection(nn.Module):
         return self._feature_processors, self._embedding_bag_collection
 
     def position_weights(self) -> dict[str, nn.Parameter]:
-        """The position weights of each feature, ``(max_feature_length,)``.
-
-        Raises:
-            InputError: processors whose weights do not depend on the position alone.
-        """
+        """The position weights of each feature, ``(max_feature_length,)``. Raises InputError for
+        processors whose weights do not depend only on the position."""
         weights = dict[str, nn.Parameter]()
         for table in self.embedding_bag_configs():
             for feature in table.feature_names:
@@ -89,15 +86,12 @@ class FeatureProcessedEmbeddingBagCollection(nn.Module):
         return weights
 
     def embedding_bag_configs(self) -> list[EmbeddingBagConfig]:
-        """The tables, in order."""
         return self._embedding_bag_collection.embedding_bag_configs()
 
     def embedding_names(self) -> list[str]:
-        """Keys of the outputs; see ``EmbeddingBagCollection``."""
         return self._embedding_bag_collection.embedding_names()
 
     def is_weighted(self) -> bool:
-        """True, since rows are multiplied by weights."""
         return True
 
 

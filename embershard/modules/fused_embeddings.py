@@ -86,11 +86,7 @@ class FusedEmbeddingBagCollection(FusedCollection):
         self._lay_out(tables, optimizer, device, pooled=True)
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
-        """Look up and pool; see ``EmbeddingBagCollection.forward``.
-
-        Returns:
-            float32 ``(B, embedding_dim)`` for each feature of each table, in order.
-        """
+        """Look up and pool, to float32; see ``EmbeddingBagCollection.forward``."""
         padded = pad_variable_batch(features)
         bags = read_all_bags(
             padded, self._configs, is_weighted=self._is_weighted, dtype=torch.float32
@@ -103,11 +99,9 @@ class FusedEmbeddingBagCollection(FusedCollection):
         return KeyedTensor(self._names, self._dims, vectors)
 
     def embedding_bag_configs(self) -> list[EmbeddingBagConfig]:
-        """The tables, in order."""
         return list(self._configs)
 
     def is_weighted(self) -> bool:
-        """True if rows are multiplied by the features' weights."""
         return self._is_weighted
 
     def _settings(self) -> tuple[object, ...]:
@@ -154,12 +148,7 @@ class FusedEmbeddingCollection(FusedCollection):
         self._lay_out(tables, optimizer, device, pooled=False)
 
     def forward(self, features: KeyedJaggedTensor) -> dict[str, JaggedTensor]:
-        """Look up; see ``EmbeddingCollection.forward``.
-
-        Returns:
-            For each feature of each table, in order: values float32 ``(total, embedding_dim)``,
-            int64 lengths ``(B,)``.
-        """
+        """Look up, to float32; see ``EmbeddingCollection.forward``."""
         lists = [
             read_lists(features, feature, table)
             for table in self._configs
@@ -180,11 +169,9 @@ class FusedEmbeddingCollection(FusedCollection):
         }
 
     def embedding_configs(self) -> list[EmbeddingConfig]:
-        """The tables, in order."""
         return list(self._configs)
 
     def embedding_dim(self) -> int:
-        """Values of each vector."""
         return self._configs[0].embedding_dim
 
 

@@ -14,15 +14,11 @@ from embershard.modules.tables import Collection, Table, TableDict, embedding_na
 
 
 class FusedCollection(Collection):
-    """A collection whose parameters are views of the memory that the kernel trains.
-
-    Copies and pickles are built by ``_build(tables, optimizer, device, *_settings())``, so that
-    their parameters are views, too.
-    """
+    """A collection whose parameters are views of the memory that the kernel trains. So are those of
+    copies and pickles, which ``_build(tables, optimizer, device, *_settings())`` builds."""
 
     accesses: Mapping[str, Tensor] = MappingProxyType({})
-    """Lookups of each row in training, int64 ``(rows,)`` by table. Empty if they are not
-    counted."""
+    """Lookups of each row in training, int64 ``(rows,)`` by table. Empty if not counted."""
 
     def _lay_out(
         self,
@@ -73,14 +69,10 @@ class FusedCollection(Collection):
         return self._tables.optimizer
 
     def optimizer_state(self) -> dict[str, Tensor]:
-        """The state of the optimizer, to be saved in addition to the state dict.
-
-        Returns:
-            Views by ``<prefix>.<table>.<name>``, with the state dict's prefix. The next backward
-            changes them. ``momentum1`` and ``momentum2`` are float32, ``(num_embeddings,)`` for a
-            row-wise optimizer or ``(num_embeddings, embedding_dim)``; ``steps`` is int64 ``(1,)``.
-            Empty for "sgd".
-        """
+        """The state of the optimizer, to be saved in addition to the state dict: views by
+        ``<prefix>.<table>.<name>``, with the state dict's prefix. The next backward changes them.
+        ``momentum1`` and ``momentum2`` are float32, ``(num_embeddings,)`` for a row-wise optimizer
+        or ``(num_embeddings, embedding_dim)``; ``steps`` is int64 ``(1,)``. Empty for "sgd"."""
         return {
             f"{self.PREFIX}.{table.name}.{name}": state
             for table, states in zip(self._configs, self._tables.states, strict=True)
@@ -88,11 +80,8 @@ class FusedCollection(Collection):
         }
 
     def load_optimizer_state(self, state: Mapping[str, Tensor]) -> None:
-        """Copy a state that ``optimizer_state()`` returned.
-
-        Raises:
-            InputError: other keys or shapes. The state is unchanged then.
-        """
+        """Copy a state that ``optimizer_state()`` returned. Raises InputError for other keys or
+        shapes. The state is unchanged then."""
         own = self.optimizer_state()
         if own.keys() != state.keys():
             raise InputError(f"optimizer state: expected {sorted(own)}, got {sorted(state)}")

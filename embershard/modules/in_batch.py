@@ -44,15 +44,9 @@ class InBatchSoftmax(nn.Module):
         self.register_buffer("counts", torch.zeros(buckets, dtype=torch.int64, device=device))
 
     def forward(self, user: Tensor, item: Tensor, rows: Tensor) -> Tensor:
-        """Compare this rank's users with the items of all ranks. Every rank calls it.
-
-        Args:
-            user, item: float ``(B, d)``.
-            rows: int64 ``(B,)``: the table row of each item.
-
-        Returns:
-            float32 ``(B,)``.
-        """
+        """Compare this rank's users with the items of all ranks: float32 ``(B,)``. Every rank calls
+        it. ``user`` and ``item`` are float ``(B, d)``; ``rows``, int64 ``(B,)``, has the table row
+        of each item."""
         with torch.autocast(user.device.type, enabled=False):
             user, items, first = user.float(), item.float(), 0
             if self.gather is not None:

@@ -44,7 +44,6 @@ class Perceptron(nn.Module):
 
     @property
     def linear(self) -> nn.Linear:
-        """The layer."""
         return self._linear
 
     @property
@@ -121,7 +120,6 @@ class MLP(nn.Module):
 
     @property
     def layers(self) -> list[Perceptron]:
-        """The layers, in order."""
         return [layer for layer in self._mlp if isinstance(layer, Perceptron)]
 
     def forward(self, input: Tensor) -> Tensor:

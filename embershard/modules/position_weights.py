@@ -57,11 +57,8 @@ class PositionWeightedModule(FeatureProcessor):
         self.position_weight = _new_weight("", max_feature_length, device)
 
     def forward(self, features: JaggedTensor) -> JaggedTensor:
-        """The same lists with weights float32 ``(total,)``. Their former weights are left out.
-
-        Raises:
-            InputError: a bag of more ids than there are weights.
-        """
+        """The same lists with weights float32 ``(total,)`` in place of their former ones. Raises
+        InputError for a bag of more ids than there are weights."""
         check_positions("", features.lengths(), len(self.position_weight))
         weights = self.position_weight[positions_of(features.lengths(), len(features.values()))]
         return JaggedTensor(features.values(), weights, features.lengths())
@@ -71,7 +68,6 @@ class PositionWeightedModule(FeatureProcessor):
         return self.position_weight
 
     def reset_parameters(self) -> None:
-        """Set all weights to 1."""
         nn.init.ones_(self.position_weight)
 
 
@@ -104,12 +100,9 @@ class PositionWeightedModuleCollection(FeatureProcessorsCollection):
         )
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedJaggedTensor:
-        """The same features with weights float32 ``(total,)``: 1 for features without position
-        weights. Their former weights are left out.
-
-        Raises:
-            InputError: a bag of more ids than there are weights.
-        """
+        """The same features with weights float32 ``(total,)`` in place of their former ones: 1 for
+        features without position weights. Raises InputError for a bag of more ids than there are
+        weights."""
 
         def weights_of(feature: str, jagged: JaggedTensor) -> Tensor | None:
             weight = self.position_weights_of(feature)
@@ -125,7 +118,6 @@ class PositionWeightedModuleCollection(FeatureProcessorsCollection):
         return self.position_weights.get(feature)
 
     def reset_parameters(self) -> None:
-        """Set all weights to 1."""
         for weight in self.position_weights.parameters():
             nn.init.ones_(weight)
 

@@ -117,13 +117,11 @@ class RequestLists(JaggedTensor):
         self._lists, self._request_of_example = lists, request_of_example
 
     def lengths(self) -> Tensor:
-        """See ``JaggedTensor``."""
         return RequestRows.of(self._lists.lengths(), self._request_of_example)
 
     def to_padded_dense(
         self, desired_length: int | None = None, padding_value: float = 0.0
     ) -> Tensor:
-        """See ``JaggedTensor``."""
         padded = self._lists.to_padded_dense(desired_length, padding_value)
         return RequestRows.of(padded, self._request_of_example)
 
@@ -132,14 +130,10 @@ class RequestLists(JaggedTensor):
 def once_per_request(
     collections: Sequence[nn.Module], dense: Tensor, columns: Collection[int], request_of: Tensor
 ) -> Iterator[Tensor]:
-    """A block in which a model runs its user side once per request. Yields the dense input to pass.
-
-    Args:
-        collections: collections of the model. Their outputs are marked, too.
-        dense: float32 ``(B, F)``.
-        columns: dense columns of the request scope.
-        request_of: the request of each example, int64 ``(B,)``, rising.
-    """
+    """A block in which a model runs its user side once per request. Yields the dense input to pass,
+    from ``dense``, float32 ``(B, F)``, with ``columns`` of the request scope. Outputs of the
+    model's ``collections`` are marked, too. ``request_of`` has the request of each example, int64
+    ``(B,)``, rising."""
 
     def mark(_: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         features = [*args, *kwargs.values()][0]

@@ -25,13 +25,11 @@ _VIEWS = ("keys", "values", "items")
 
 
 class TableDict(nn.Module):
-    """Tables by name: ``tables["users"].weight``, or ``tables.users.weight``.
-
-    A ``torch.nn.ModuleDict`` would refuse names like ``items`` and ``type``. Here every name works
-    as a key and in a state dict. It works as an attribute, too, unless ``nn.Module`` has an
-    attribute of that name. ``keys()``, ``values()`` and ``items()`` are those of a dictionary,
-    unless a table has the name.
-    """
+    """Tables by name: ``tables["users"].weight``, or ``tables.users.weight``. A
+    ``torch.nn.ModuleDict`` would refuse names like ``items`` and ``type``. Here every name works as
+    a key and in a state dict, and as an attribute unless ``nn.Module`` has one of that name.
+    ``keys()``, ``values()`` and ``items()`` are those of a dictionary, unless a table has the
+    name."""
 
     def __init__(self, tables: Mapping[str, Table]) -> None:
         super().__init__()
@@ -84,7 +82,6 @@ class Collection(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Device of the tables."""
         return self._weight(self._configs[0]).device
 
     def _weight(self, table: EmbeddingConfig) -> nn.Parameter:
@@ -121,8 +118,8 @@ def pooled_width(tables: Sequence[EmbeddingConfig]) -> int:
 
 
 def embedding_names(tables: Sequence[EmbeddingConfig]) -> list[str]:
-    """Keys of the outputs, for each feature of each table in order: the feature, or
-    ``feature@table`` if several tables look it up."""
+    """Keys of the outputs in order: the feature, or ``feature@table`` if several tables share
+    it."""
     uses = Counter(feature for table in tables for feature in table.feature_names)
     names = [
         feature if uses[feature] == 1 else f"{feature}@{table.name}"

@@ -9,14 +9,8 @@ from embershard.jagged import KeyedTensor
 
 
 class Towers(nn.ModuleList):
-    """The towers of a disaggregated multi-tower, side by side.
-
-    Args:
-        towers: modules from pooled features to ``(rows, vectors, dim)``. Each has ``keys``, the
-            features that it reads.
-        vectors: number of vectors of each tower.
-        dim: width of a vector.
-    """
+    """The towers of a disaggregated multi-tower, side by side: modules from pooled features to
+    ``(rows, vectors, dim)``. Each has ``keys``, the features that it reads."""
 
     exchange: Callable[[KeyedTensor], Tensor] | None = None
     """Runs the towers of this rank's host and exchanges outputs between hosts, ``(B, columns)``.

@@ -33,8 +33,7 @@ def pad_variable_batch(features: KeyedJaggedTensor) -> KeyedJaggedTensor:
 
 
 def expand_variable_batch(features: KeyedJaggedTensor) -> KeyedJaggedTensor:
-    """Each key's list of each of B examples, by ``inverse_indices``; unchanged if the batch is not
-    variable."""
+    """Each key's list of each of B examples; unchanged if the batch is not variable."""
     if not features.variable_stride_per_key():
         return features
     _check_inverse(features)
@@ -76,13 +75,9 @@ def _check_inverse(features: KeyedJaggedTensor) -> None:
 def expand_pooled(
     pooled: Tensor, features: KeyedJaggedTensor, names: Sequence[str], dims: Sequence[int]
 ) -> Tensor:
-    """The pooled vectors of each of B examples, by ``inverse_indices``.
-
-    Args:
-        pooled: ``(most examples of a key, sum of dims)``. It is returned if the batch is not
-            variable.
-        names, dims: the feature and the columns of each output.
-    """
+    """The pooled vectors of each of B examples, by ``inverse_indices``. ``pooled``,
+    ``(most examples of a key, sum of dims)``, is returned if the batch is not variable. ``names``
+    and ``dims`` have the feature and the columns of each output."""
     if not features.variable_stride_per_key():
         return pooled
     keys, inverse = features.inverse_indices()

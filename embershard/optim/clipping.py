@@ -27,12 +27,8 @@ _MODELS: Any = WeakIdKeyDictionary()
 def tell_shards(
     shards: Iterable[Tensor], replicas: Iterable[Tensor], group: Any, device: torch.device
 ) -> None:
-    """Tell gradient clipping which parameters of a model are shards. Every rank calls this.
-
-    Args:
-        shards: shards that this rank holds, maybe none.
-        replicas: the other parameters of the model, equal on every rank.
-    """
+    """Tell gradient clipping which parameters of a model are shards. ``replicas`` are the others,
+    equal on every rank. Every rank calls this."""
     _DEVICES[group] = device
     for is_shard, parameters in ((True, shards), (False, replicas)):
         for parameter in parameters:
@@ -113,11 +109,8 @@ class GradientClippingOptimizer(OptimizerWrapper):
         self._device = devices[0] if devices else "cpu"
 
     def step(self, closure: Any = None) -> Any:
-        """Clip, then step.
-
-        Raises:
-            InputError: a closure, whose gradients would not be clipped.
-        """
+        """Clip, then step. Raises InputError for a closure, whose gradients would not be
+        clipped."""
         if closure is not None:
             raise InputError("step: expected no closure with gradient clipping, got one")
         gradients = [tensor.grad for tensor in self.params.values() if tensor.grad is not None]

@@ -88,13 +88,9 @@ class KeyedOptimizer(Optimizer):
         return {names[parameter]: state for parameter, state in self.state.items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Copy a state dict into the tensors in use.
-
-        If the optimizer makes its state in the first step, call ``init_state()`` first.
-
-        Raises:
-            InputError: other parameters, keys, shapes or groups. Nothing has changed then.
-        """
+        """Copy a state dict into the tensors in use. If the optimizer makes its state in the first
+        step, call ``init_state()`` first. Raises InputError for other parameters, keys, shapes or
+        groups. Nothing has changed then."""
         for before in self._optimizer_load_state_dict_pre_hooks.values():
             changed = before(self, dict(state_dict))
             state_dict = state_dict if changed is None else changed
@@ -121,11 +117,7 @@ class KeyedOptimizer(Optimizer):
             after(self)
 
     def check_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Refuse a state dict that ``load_state_dict`` cannot copy.
-
-        Raises:
-            InputError: other parameters, keys, shapes or groups.
-        """
+        """Refuse a state dict that ``load_state_dict`` cannot copy; raises InputError."""
         own = self._own_state()
         _check_keys("optimizer state", own["state"], state_dict["state"])
         for name, states in own["state"].items():
@@ -151,11 +143,8 @@ class KeyedOptimizer(Optimizer):
 
     def init_state(self, sparse_grad_parameter_names: Collection[str] | None = None) -> None:
         """Make the state that is otherwise made in the first step, by a step of size 0 with
-        gradients of 0. Parameters do not change; their gradients are None afterwards.
-
-        Args:
-            sparse_grad_parameter_names: parameters whose gradient is sparse.
-        """
+        gradients of 0, which are sparse for the named parameters. Parameters do not change; their
+        gradients are None afterwards."""
         rates = [group["lr"] for group in self.param_groups]
         for name, parameter in self.params.items():
             if parameter.requires_grad:
@@ -207,14 +196,8 @@ class KeyedOptimizerWrapper(KeyedOptimizer):
 
 
 class OptimizerWrapper(KeyedOptimizer):
-    """Base class of optimizers that extend another ``KeyedOptimizer``. Forwards every call.
-
-    Args:
-        optimizer: optimizer to extend.
-
-    Raises:
-        InputError: ``optimizer`` is not keyed.
-    """
+    """Base class of optimizers that extend another ``KeyedOptimizer``. Forwards every call. Raises
+    InputError if that one is not keyed."""
 
     def __init__(self, optimizer: KeyedOptimizer) -> None:
         if not isinstance(optimizer, KeyedOptimizer):
@@ -325,11 +308,8 @@ class CombinedOptimizer(KeyedOptimizer):
             optim.zero_grad(set_to_none=set_to_none)
 
     def step(self, closure: Any = None) -> Any:
-        """Step all optimizers, in order.
-
-        Raises:
-            InputError: a closure, which would run once for each optimizer.
-        """
+        """Step all optimizers, in order. Raises InputError for a closure, which would run several
+        times."""
         if closure is not None:
             raise InputError("step: expected no closure with several optimizers, got one")
         for _, optim in self._optims:
@@ -340,11 +320,7 @@ class CombinedOptimizer(KeyedOptimizer):
             optim.post_load_state_dict()
 
     def init_state(self, sparse_grad_parameter_names: Collection[str] | None = None) -> None:
-        """Make the state of each optimizer. Learning rate schedules do not advance.
-
-        Args:
-            sparse_grad_parameter_names: parameters whose gradient is sparse, with prefixes.
-        """
+        """Make the state of each optimizer. Learning rate schedules do not advance."""
         sparse = set(sparse_grad_parameter_names or ())
         for prefix, optim in self._optims:
             optim.init_state([name for name in optim.params if _prefixed(prefix, name) in sparse])

@@ -52,7 +52,6 @@ class WarmupStage:
     """``decay_iters`` of poly and step. Below 1: ``max_iters`` for poly, 1 for step."""
 
     def factor(self, step: int) -> float:
-        """Factor of the learning rate in a step of this stage."""
         return self.lr_scale * self._of_policy(step)
 
     def _of_policy(self, step: int) -> float:

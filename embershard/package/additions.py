@@ -19,17 +19,10 @@ from embershard.package.writer import PackageWriter
 
 
 def add_plan(package: str | Path, plan: Plan, *, default: bool = False) -> Package:
-    """Add a plan to the package in a folder, and return the package. ``default``: make it the
-    default plan.
-
-    Servers that have the package open keep the files that they opened. Concurrent calls wait for
-    each other.
-
-    Raises:
-        PackageError: the package is damaged, or the plan does not fit its tables.
-        InputError: the package has a plan of that name already, or its file system cannot
-            exchange two folders.
-    """
+    """Add a plan to the package in a folder, maybe as the default, and return the package. Servers
+    that have the package open keep the files that they opened. Concurrent calls wait for each
+    other. Raises PackageError if the package is damaged, or the plan does not fit its tables;
+    InputError if it has a plan of that name, or its file system cannot exchange two folders."""
     folder = Path(package).resolve()
     with locked_folder(folder):
         before = Package.open(folder).manifest

@@ -18,11 +18,9 @@ _LARGE = 1 << 48
 
 
 def describe_package(package: Package) -> str:
-    """Describe tables, inputs, outputs and plans, as text that ends with a newline.
-
-    MB are 10**6 bytes of stored rows, without file headers. Errors are differences between stored
-    values and the float32 weights.
-    """
+    """Describe tables, inputs, outputs and plans, as text that ends with a newline. MB are 10**6
+    bytes of stored rows, without file headers. Errors are differences between stored values and the
+    float32 weights."""
     manifest, plan = package.manifest, package.plan()
     sections = [
         [_headline(manifest)],
@@ -145,11 +143,8 @@ def _ids(ids: Ids, package: Package) -> str:
 
 
 def _vocabulary_kind(package: Package, ids: VocabIds) -> str:
-    """Text such as "numbers (1, 2, 3, ...)" for a vocabulary.
-
-    A package keeps strings only as hashes, which are spread over 64 bits. If most ids fit into 48
-    bits, they are therefore numbers.
-    """
+    """Text such as "numbers (1, 2, 3, ...)" for a vocabulary. A package keeps strings only as
+    hashes, spread over 64 bits. If most ids fit into 48 bits, they are therefore numbers."""
     keys, _ = open_vocabulary(package.path / ids.file, ids.file)
     quarters = (int(keys[len(keys) // 4]), int(keys[len(keys) * 3 // 4]))
     if min(map(abs, quarters)) >= _LARGE:

@@ -1,5 +1,4 @@
-"""Writes files durably: sealing a package, replacing and linking files, locking and exchanging
-folders."""
+"""Writes files durably: seals packages, replaces, links and exchanges, and locks folders."""
 
 import ctypes
 import errno
@@ -62,8 +61,7 @@ def seal(folder: Path, document: Mapping[str, Any]) -> None:
 
 
 def link_or_copy(file: Path, to: Path) -> bool:
-    """Create a hard link to a file, or a copy if the file system cannot. Returns True for a
-    link."""
+    """Create a hard link to a file, or a copy if that fails. Returns True for a link."""
     try:
         os.link(file, to, follow_symlinks=False)
     except OSError as error:
@@ -75,8 +73,7 @@ def link_or_copy(file: Path, to: Path) -> bool:
 
 
 def replace_file(file: Path, data: bytes) -> None:
-    """Write or replace a file atomically, and flush it to disk. `OSError`: for example a full or
-    read-only disk."""
+    """Write or replace a file atomically, and flush it to disk. Raises OSError."""
     # A name that no other process writes and no reader takes for a version.
     scratch = file.with_name(f".{file.name}.{os.getpid()}")
     try:
@@ -145,7 +142,6 @@ def locked_folder(folder: Path) -> Iterator[None]:
 
 
 def exchange(folder: Path, other: Path) -> None:
-    """Exchange two folders atomically."""
     libc = ctypes.CDLL(None, use_errno=True)
     names = (_AT_FDCWD, os.fsencode(folder), _AT_FDCWD, os.fsencode(other))
     if libc.renameat2(*names, ctypes.c_uint(_RENAME_EXCHANGE)) == 0:

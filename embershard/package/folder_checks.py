@@ -19,11 +19,8 @@ TRIES: Final = 3
 
 def read_settled(folder: Path, read: Callable[[], _T]) -> _T:
     """Call ``read``, which reads files below ``folder``. If it fails and the folder was exchanged
-    meanwhile, call it again, at most 3 times in all.
-
-    `add_plan` exchanges the package's folder for one with the plan. A reader that opens files of
-    both folders would report damage.
-    """
+    meanwhile, call it again, at most 3 times in all. `add_plan` exchanges folders; a reader that
+    opens files of both would report damage."""
     for _ in range(TRIES - 1):
         try:
             # An open folder keeps its inode number from being used again.

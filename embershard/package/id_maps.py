@@ -66,7 +66,6 @@ class Identity:
 
     @property
     def num_rows(self) -> int:
-        """Number of rows of a table with this map."""
         return self.rows + (self.unknown == "oov")
 
     def lookup(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -163,13 +162,9 @@ class Vocabulary:
     def from_sorted(
         cls, keys: NDArray[np.int64], rows: NDArray[np.int64], unknown: UnknownIds = "reject"
     ) -> Self:
-        """A vocabulary from the arrays of its file, which are neither copied nor checked.
-
-        Args:
-            keys: int64 ``[N]``, strictly increasing, N > 0.
-            rows: int64 ``[N]``, the row of each key: each of 0 .. N - 1 once.
-            unknown: policy for ids outside ``keys``.
-        """
+        """A vocabulary from the arrays of its file, which are neither copied nor checked: ``keys``,
+        int64 ``[N]``, strictly increasing, N > 0, and ``rows``, int64 ``[N]``: each of 0 .. N - 1
+        once."""
         vocabulary = cls.__new__(cls)
         vocabulary._hold(keys, rows, unknown)
         return vocabulary

@@ -46,8 +46,7 @@ _TRANSFORMS: Final[Mapping[str, Callable[..., Transform]]] = {
 def specs_of(
     schema: Schema, files: Mapping[str, str]
 ) -> tuple[tuple[DenseInputSpec, ...], tuple[KeptSparseSpec, ...]]:
-    """The specs of a schema's dense and sparse inputs. ``files``: vocabulary file by input
-    name."""
+    """The specs of a schema's dense and sparse inputs. ``files`` has vocabularies by input name."""
     dense = tuple(_dense_spec(item) for item in schema.dense)
     sparse = tuple(
         KeptSparseSpec(
@@ -67,8 +66,7 @@ def specs_of(
 def schema_of(
     dense: Iterable[DenseInputSpec], sparse: Iterable[KeptSparseSpec], read: ReadVocabulary
 ) -> Schema:
-    """The schema of such specs, the inverse of `specs_of`. `InputError`: the specs contradict one
-    another, for example two inputs with the same name."""
+    """The inverse of `specs_of`. Raises InputError if the specs contradict one another."""
     return Schema(
         dense=[_dense_input(spec) for spec in dense],
         sparse=[
@@ -115,7 +113,6 @@ def with_lookups(
 
 
 def ids_spec(ids: IdMap, *, file: str = "") -> Ids:
-    """The spec of an id map. ``file``: the file of a vocabulary."""
     if isinstance(ids, Hash):
         return HashIds(kind="hash", rows=ids.buckets, seed=ids.seed)
     rows, unknown = ids.num_rows, ids.unknown
@@ -146,13 +143,9 @@ class _Schema(Part):
 
 
 def vocabulary_files(schema: Schema) -> dict[str, str]:
-    """A file name for the vocabulary of each sparse input that has one.
-
-    Inputs with equal vocabularies share a file, which is named after the first of them.
-
-    Returns:
-        File name without folder, by input name: {"history": "item.safetensors", ...}.
-    """
+    """A file name without folder for the vocabulary of each sparse input that has one, by input
+    name: {"history": "item.safetensors", ...}. Inputs with equal vocabularies share a file, named
+    after the first."""
     files: dict[str, str] = {}
     taken: set[str] = set()
     alike: dict[tuple[int, int, int], list[tuple[Vocabulary, str]]] = defaultdict(list)
@@ -176,10 +169,8 @@ def vocabulary_files(schema: Schema) -> dict[str, str]:
 
 
 def schema_to_json(schema: Schema, ids_folder: Path) -> dict[str, Any]:
-    """Convert a schema to JSON values, and write its vocabularies into ``ids_folder``.
-
-    The folder is created if necessary. Files with the same names are replaced.
-    """
+    """Convert a schema to JSON values, and write its vocabularies into ``ids_folder``, which is
+    created if necessary. Files with the same names are replaced."""
     files = vocabulary_files(schema)
     ids_folder.mkdir(parents=True, exist_ok=True)
     vocabularies = {files[item.name]: item.ids for item in schema.sparse if item.name in files}
@@ -193,14 +184,9 @@ def schema_to_json(schema: Schema, ids_folder: Path) -> dict[str, Any]:
 def schema_from_json(
     document: Mapping[str, Any], ids_folder: Path, *, file: str = "schema"
 ) -> Schema:
-    """Read the schema that `schema_to_json` wrote.
-
-    ``file``: name of the document for error messages.
-
-    Raises:
-        PackageError: an unknown key, a wrong value or a damaged vocabulary.
-        InputError: values contradict one another, for example two inputs with the same name.
-    """
+    """Read the schema that `schema_to_json` wrote. ``file`` names the document in messages. Raises
+    PackageError for an unknown key, a wrong value or a damaged vocabulary; InputError if values
+    contradict one another."""
     parsed, _ = parse_model(_Schema, canonical_json(document), file)
     schema = schema_of(
         parsed.dense,

@@ -68,23 +68,17 @@ def read_labels(model_folder: Path) -> dict[str, int]:
 def write_label(
     repository: Path, model: str, label: str, version: int, *, served: int = 0
 ) -> WrittenLabels:
-    """Move a label to a version, or remove it, atomically.
+    """Move a label to a version, or remove it for version 0, atomically. Labelling a version
+    ``canary`` or ``shadow`` also labels the default version ``stable`` if no version is ``stable``.
+    From then on a version becomes the default only by that label. Servers notice when they next
+    look at the repository. Concurrent calls wait for each other.
 
-    Labelling a version ``canary`` or ``shadow`` also labels the default version ``stable`` if no
-    version is ``stable``. From then on a version becomes the default only by that label.
+    ``served`` is the default version that a server reports. 0 stands for the highest version other
+    than ``version`` without a label.
 
-    Servers notice when they next look at the repository. Concurrent calls wait for each other.
-
-    Args:
-        version: 0 removes the label.
-        served: the default version that a server reports. 0: the highest version other than
-            ``version`` without a label.
-
-    Raises:
-        RequestError: an unknown label, or a canary or shadow without another version as default.
-        NotFoundError: the repository has no such model or version.
-        PackageError: the existing labels cannot be read.
-        UnavailableError: the file cannot be written, for example on a full or read-only disk.
+    Raises RequestError for an unknown label, or a canary or shadow without another version as
+    default; NotFoundError if the repository has no such model or version; PackageError if the
+    existing labels cannot be read; UnavailableError if the file cannot be written.
     """
     made = dict[str, int]()
 
@@ -102,8 +96,8 @@ def write_label(
 
 
 def write_labels(repository: Path, model: str, versions: Mapping[str, int]) -> dict[str, int]:
-    """Move several labels of a model atomically, and return all of its labels. ``versions``:
-    version by label; 0 removes a label. Raises the errors of `write_label`."""
+    """Move several labels of a model atomically, and return all of its labels; see
+    `write_label`."""
     return _change_labels(repository, model, versions, lambda _, before: {**before, **versions})
 
 
@@ -113,8 +107,8 @@ def _change_labels(
     versions: Mapping[str, int],
     moved: Callable[[Path, dict[str, int]], dict[str, int]],
 ) -> dict[str, int]:
-    """Check ``versions``, then write the labels that ``moved`` returns. ``moved`` gets the model's
-    folder and its labels."""
+    """Check ``versions``, then write the labels that ``moved`` makes of the folder and its
+    labels."""
     for label in versions:
         if label not in LABELS:
             raise RequestError(f"label: expected {', '.join(LABELS)}, got {label!r}")

@@ -1,8 +1,5 @@
 """The models of manifest.json. docs/format.md is the manual, docs/manifest.schema.json the schema.
-
-The models check each field by itself. `embershard.package.manifest_checks` checks that fields
-agree. Objects are frozen and their lists are tuples.
-"""
+Each field is checked by itself; `embershard.package.manifest_checks` checks that fields agree."""
 
 from __future__ import annotations
 
@@ -192,11 +189,7 @@ def fingerprint_of(inputs: object, outputs: object) -> str:
 
 
 def default_limits(*, max_examples: int = 4096, max_ids: int = 1 << 20) -> Limits:
-    """Limits of one request, by default 4096 examples and 2**20 ids.
-
-    Raises:
-        InputError: a limit is not 1 .. 2**31 - 1.
-    """
+    """Limits of one request. Raises InputError for one that is not 1 .. 2**31 - 1."""
     for field, limit in (("max_examples", max_examples), ("max_ids", max_ids)):
         if type(limit) is not int or not 1 <= limit <= MAX_LENGTH:
             raise InputError(f"limits: {field}: expected 1 .. {MAX_LENGTH}, got {limit!r}")

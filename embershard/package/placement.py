@@ -23,10 +23,7 @@ from embershard.package.row_format import DIM_MULTIPLE
 
 
 def shard_bytes(shard: Shard, table: TableSpec, *, packed: bool) -> float:
-    """Bytes of a shard's rows on one device.
-
-    ``packed``: the device has copies of the rows, padded and with a row of zeros at the end.
-    """
+    """Bytes of a shard's rows on one device. Packed copies are padded, with a last row of zeros."""
     rows, columns = (end - begin for begin, end in (shard.rows, shard.columns))
     if packed:
         return (rows + 1) * table.row_format.device_row_bytes(columns)
@@ -54,10 +51,8 @@ def device_load(
     plan: Plan, tables: Sequence[TableSpec], ids: Mapping[str, int]
 ) -> list[float] | None:
     """Each device's share of the bytes that lookups read, 0..1, or None if nothing is looked up.
-
-    This assumes that all rows of a table are read equally often, and that replicas take turns.
-    ``ids``: number of looked-up ids by table, in any unit; see `ids_of_tables`.
-    """
+    Assumes that all rows of a table are read equally often, and that replicas take turns. ``ids``
+    has the number of looked-up ids by table; see `ids_of_tables`."""
     load = [0.0] * len(plan.devices)
     for shard, table, part in _parts(plan, tables):
         for device in shard.devices:
@@ -83,9 +78,8 @@ Strategy: TypeAlias = Callable[[Sequence[TableSpec], Sequence[str]], Sequence[Sh
 
 
 def make_plan(package: Package, devices: Sequence[str], *, name: str, strategy: str) -> Plan:
-    """Make a plan for a package's tables by one of `STRATEGIES`. ``devices``: names such as
-    "cpu:0"; see `parse_devices`. `InputError`: an unknown strategy, or an invalid device or
-    name."""
+    """Make a plan for a package's tables by one of `STRATEGIES`. Raises InputError for an unknown
+    strategy, or an invalid device or name."""
     check_plan_name(name)
     for device in devices:
         if not re.fullmatch(DEVICE_PATTERN, device):

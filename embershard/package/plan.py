@@ -27,8 +27,6 @@ out."""
 
 
 class Plan(Part):
-    """Devices, and the shards of tables on them."""
-
     format_version: Annotated[int, Field(ge=FORMAT_VERSION, le=FORMAT_VERSION)]
     name: PlainName
     devices: Annotated[
@@ -71,11 +69,7 @@ def plan_json(plan: Plan) -> bytes:
 
 
 def parse_devices(text: str) -> list[str]:
-    """Parse devices: "2xcpu" is ["cpu:0", "cpu:1"], and "cpu" is ["cpu:0"].
-
-    Raises:
-        InputError: the text has another form.
-    """
+    """Parse devices: "2xcpu" is ["cpu:0", "cpu:1"], and "cpu" is ["cpu:0"]. Raises InputError."""
     count, cross, kind = text.rpartition("x")
     number = 0 if cross else 1
     if re.fullmatch("[0-9]{1,9}", count):

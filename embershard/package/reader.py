@@ -33,15 +33,10 @@ class Package:
 
     @classmethod
     def open(cls, path: str | Path) -> Package:
-        """Open the package in the folder ``path``.
-
-        This checks the manifest and its digest, names and sizes of all files, the plans, and the
-        headers of chunks and vocabularies. `verify_package` checks every byte. Another process may
-        add a plan meanwhile.
-
-        Raises:
-            PackageError: "<file>: <field>: expected ..., got ...".
-        """
+        """Open the package in the folder ``path``. This checks the manifest and its digest, names
+        and sizes of all files, the plans, and the headers of chunks and vocabularies.
+        `verify_package` checks every byte. Another process may add a plan meanwhile. Raises
+        PackageError, "<file>: <field>: expected ..., got ..."."""
         folder = Path(path)
         return read_settled(folder, lambda: cls._read(folder))
 
@@ -62,11 +57,8 @@ class Package:
         return cls(folder, manifest, plans)
 
     def plan(self, name: str = "") -> Plan:
-        """The plan with this name, or the default plan if the name is empty.
-
-        Raises:
-            NotFoundError: the package has no such plan.
-        """
+        """The plan with this name, or the default plan if the name is empty. Raises
+        NotFoundError."""
         name = name or self.manifest.default_plan
         if name not in self.plans:
             raise NotFoundError(
@@ -75,19 +67,9 @@ class Package:
         return self.plans[name]
 
     def read_rows(self, table: str, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """Read stored rows of a table.
-
-        Args:
-            table: name of the table.
-            rows: row numbers, int64 ``[N]``, in any order.
-
-        Returns:
-            uint8 ``[N, row_bytes]``, for `RowFormat.dequantize_rows`.
-
-        Raises:
-            InputError: the table does not have such a row.
-            NotFoundError: the package has no such table.
-        """
+        """Read stored rows of a table, int64 ``[N]`` in any order: uint8 ``[N, row_bytes]``, for
+        `RowFormat.dequantize_rows`. Raises InputError if the table does not have such a row, and
+        NotFoundError if there is no such table."""
         spec = self.manifest.table(table)
         if len(rows) and (rows.min() < 0 or rows.max() >= spec.rows):
             raise InputError(
@@ -131,19 +113,9 @@ def verify_package(
     hashes: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> Package:
-    """Check every rule of docs/format.md.
-
-    Args:
-        path: the package's folder.
-        hashes: also compare the digest of every file.
-        progress: called after each file with the bytes hashed so far and the total bytes.
-
-    Returns:
-        The opened package.
-
-    Raises:
-        PackageError: "<file>: <field>: expected ..., got ...".
-    """
+    """Check every rule of docs/format.md, and return the opened package. ``hashes`` also compares
+    the digest of every file. ``progress`` is called after each file with the bytes hashed so far
+    and the total bytes. Raises PackageError, "<file>: <field>: expected ..., got ..."."""
     folder = Path(path)
     if hashes:  # First, since for a damaged file a wrong digest is the clearest error.
         read_settled(folder, lambda: _check_hashes(folder, progress))

@@ -45,16 +45,13 @@ class Shard(Part, metaclass=InputErrorMeta):
 
 
 class Fault(NamedTuple):
-    """An error in a plan."""
-
     field: str
     expected: str
     got: object
 
 
 def shard_fault(shard: Shard, *, rows: int, dim: int, devices: int) -> Fault | None:
-    """The error of a shard of a table ``(rows, dim)`` in a plan with this number of devices, or
-    None."""
+    """The error of a shard of a table ``(rows, dim)``, or None."""
     for field, span, end in (("rows", shard.rows, rows), ("columns", shard.columns, dim)):
         if not 0 <= span[0] < span[1] <= end:
             return Fault(field, f"a span of 0 .. {end}", list(span))
@@ -73,10 +70,8 @@ def shard_fault(shard: Shard, *, rows: int, dim: int, devices: int) -> Fault | N
 def tiling_fault(
     shards: Sequence[tuple[int, Shard]], table: str, *, rows: int, dim: int
 ) -> Fault | None:
-    """The error if shards overlap or do not cover a table ``(rows, dim)``, or None.
-
-    ``shards``: the table's shards with their positions in the plan, each without `shard_fault`.
-    """
+    """The error if shards overlap or do not cover a table ``(rows, dim)``, or None. They come with
+    their positions in the plan, and have no `shard_fault`."""
     area, active = 0, list[tuple[int, int]]()
     by_place = dict(shards)
     for place, shard in sorted(shards, key=lambda item: item[1].rows[0]):
@@ -105,11 +100,9 @@ def _add_to_sweep(
     active: list[tuple[int, int]], shards: dict[int, Shard], place: int
 ) -> int | None:
     """Add the shard at ``place`` to a sweep line, which moves down the rows of a table. Returns the
-    position of a shard that overlaps with it, or None.
-
-    ``active``: first column and position of the shards that the line crosses, sorted. Their columns
-    are disjoint. Shards above the line are removed when their columns are needed.
-    """
+    position of a shard that overlaps with it, or None. ``active`` has the first column and position
+    of the shards that the line crosses, sorted and disjoint. Shards above the line are removed when
+    their columns are needed."""
     (first, end), top = shards[place].columns, shards[place].rows[0]
     at = bisect_left(active, (first, 0))
     if at and shards[active[at - 1][1]].columns[1] > first:

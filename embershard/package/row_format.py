@@ -1,7 +1,5 @@
-"""The bytes of a stored row of an embedding table. docs/format.md, "Rows", has the layout.
-
-Source: FBGEMM's inference tables with the scale first, without padding for a device.
-"""
+"""The bytes of a stored row of an embedding table; docs/format.md, "Rows", has the layout. Source:
+FBGEMM's inference tables with the scale first, without padding for a device."""
 
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, final, get_args
@@ -70,17 +68,8 @@ class RowFormat:
         return -(-stored_bytes // DEVICE_ROW_MULTIPLE) * DEVICE_ROW_MULTIPLE
 
     def dequantize_rows(self, rows: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """Convert stored rows to floats.
-
-        Args:
-            rows: uint8 ``[N, row_bytes]``.
-
-        Returns:
-            float32 ``[N, dim]``.
-
-        Raises:
-            InputError: ``rows`` has another dtype or shape.
-        """
+        """Convert stored rows, uint8 ``[N, row_bytes]``, to floats, float32 ``[N, dim]``. Raises
+        InputError for another dtype or shape."""
         if rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != self.row_bytes:
             raise InputError(
                 f"rows: expected uint8 [N, {self.row_bytes}], "

@@ -1,7 +1,5 @@
 """Reads and writes safetensors files with data that can be mapped, and vocabularies in them.
-
-docs/format.md, "Safetensors", describes the bytes of both.
-"""
+docs/format.md, "Safetensors", describes the bytes of both."""
 
 from __future__ import annotations
 
@@ -65,8 +63,7 @@ class SafetensorsFile:
 
     @classmethod
     def open(cls, path: Path, file: str, *, align: int = 8) -> SafetensorsFile:
-        """Read the header of ``path``. ``file``: path inside the package, for error messages.
-        ``align``: the data must start at a multiple of this."""
+        """Read the header of ``path``. The data must start at a multiple of ``align``."""
         size = path.stat().st_size
         with path.open("rb") as stream:
             head = stream.read(8)
@@ -139,10 +136,8 @@ def encode_header(tensors: Mapping[str, tuple[str, tuple[int, ...]]], *, align: 
 def safetensors_blocks(
     tensors: Mapping[str, NDArray[Any]], *, align: int = 8
 ) -> Iterator[bytes | memoryview]:
-    """Yield the bytes of a file with arrays of uint8, int32, int64 and float32.
-
-    Arrays with the widest items come first, so that each starts at a multiple of its item size.
-    """
+    """Yield the bytes of a file with arrays of uint8, int32, int64 and float32. Arrays with the
+    widest items come first, so that each starts at a multiple of its item size."""
     names = {dtype: name for name, dtype in DTYPES.items()}
     ordered = sorted(tensors.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
     yield encode_header(
@@ -171,14 +166,9 @@ def write_vocabulary(path: Path, vocabulary: Vocabulary) -> None:
 def read_vocabulary(
     path: Path, unknown: UnknownIds = "reject", *, file: str | None = None
 ) -> Vocabulary:
-    """Map a vocabulary's file and check all of it.
-
-    ``file``: its name for error messages. None: the last part of ``path``.
-
-    Raises:
-        PackageError: the file is damaged, its keys are out of order, or its rows are not each of
-            0 .. n - 1 once.
-    """
+    """Map a vocabulary's file and check all of it. ``file`` names it in messages, by default the
+    last part of ``path``. Raises PackageError if the file is damaged, its keys are out of order, or
+    its rows are not each of 0 .. n - 1 once."""
     keys, rows = open_vocabulary(path, path.name if file is None else file)
     check_vocabulary(keys, rows, path.name if file is None else file)
     return Vocabulary.from_sorted(keys, rows, unknown)
@@ -187,8 +177,7 @@ def read_vocabulary(
 def open_vocabulary(
     path: Path, file: str, *, ids: int | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Map keys and rows, each int64 ``[n]``, without reading them. ``ids``: the expected n. None:
-    any."""
+    """Map keys and rows, each int64 ``[n]``, without reading them. ``ids`` is the expected n."""
     opened = SafetensorsFile.open(path, file)
     opened.check_names(["keys", "rows"])
     keys = opened.tensor("keys", "I64", (ids,))

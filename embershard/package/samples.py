@@ -1,7 +1,5 @@
 """Sample requests of a package with the outputs that they must have: samples.safetensors.
-
-docs/format.md, "Safetensors", lists its tensors.
-"""
+docs/format.md, "Safetensors", lists its tensors."""
 
 from __future__ import annotations
 
@@ -138,8 +136,7 @@ class SampleRequest:
 
 
 def check_are_samples(where: str, samples: object) -> None:
-    """Raise `InputError` unless ``samples`` is a sequence of `SampleRequest`. ``where``: name of
-    the argument."""
+    """Raise InputError unless ``samples``, the argument ``where``, are `SampleRequest` objects."""
     if not isinstance(samples, Sequence):
         got = type(samples).__name__
         raise InputError(f"{where}: expected a list of SampleRequests, got {got}")
@@ -156,11 +153,8 @@ def _concatenate(arrays: Sequence[NDArray[Any]], dtype: type[np.generic]) -> NDA
 
 
 def sample_tensors(samples: Sequence[SampleRequest]) -> dict[str, NDArray[Any]]:
-    """The tensors of samples.safetensors by name.
-
-    Raises:
-        InputError: there are no samples, or one has no examples.
-    """
+    """The tensors of samples.safetensors. Raises InputError for no samples, or one without
+    examples."""
     if not samples:
         raise InputError("samples: expected at least one, got none")
     for number, sample in enumerate(samples):
@@ -181,11 +175,8 @@ def write_samples(path: Path, samples: Sequence[SampleRequest]) -> None:
 
 
 def read_samples(path: Path, *, file: str = "samples.safetensors") -> list[SampleRequest]:
-    """Read samples.safetensors into memory. ``file``: its name for error messages.
-
-    Raises:
-        PackageError: the file is damaged, or a tensor is missing, unexpected or of another dtype.
-    """
+    """Read samples.safetensors into memory. Raises PackageError if the file is damaged, or a tensor
+    is missing, unexpected or of another dtype."""
     opened = SafetensorsFile.open(path, file)
     outputs: dict[int, list[str]] = {}
     numbers = set()
@@ -208,8 +199,7 @@ def read_samples(path: Path, *, file: str = "samples.safetensors") -> list[Sampl
 def check_samples(
     samples: Sequence[SampleRequest], manifest: Manifest, *, file: str, outputs: bool = True
 ) -> None:
-    """Refuse samples that are no requests for this model. ``outputs``: also check that they have
-    every output."""
+    """Refuse samples that are no requests for this model. ``outputs`` also requires all outputs."""
     for number, sample in enumerate(samples):
         problems = itertools.chain(
             request_problems(sample, manifest.dense, manifest.sparse, manifest.limits),
@@ -225,11 +215,8 @@ def request_problems(
     sparse: Sequence[SparseInput] | Sequence[SparseInputSpec],
     limits: Limits,
 ) -> Iterator[tuple[str, str, object]]:
-    """Yield contradictions between a sample, the inputs and the limits: part, expected and got.
-
-    Ids and the lengths of single lists are not checked. Only the first problem is reliable, since
-    others may follow from it.
-    """
+    """Yield contradictions between a sample, the inputs and the limits: part, expected and got. Ids
+    and the lengths of single lists are not checked. Only the first problem is reliable."""
     examples = sample.num_examples
     if examples > limits.max_examples:
         yield "example_dense", f"at most {limits.max_examples} examples", examples

@@ -1,8 +1,6 @@
-"""Signs packages and checks signatures, in ``<repository>/<model>/<version>.sig``.
-
-A signature is Ed25519 (RFC 8032) of ``manifest.sha256``, which determines every byte of a package.
-docs/security.md says what it protects against.
-"""
+"""Signs packages and checks signatures, in ``<repository>/<model>/<version>.sig``. A signature is
+Ed25519 (RFC 8032) of ``manifest.sha256``, which determines every byte of a package.
+docs/security.md says what it protects against."""
 
 import hashlib
 from contextlib import suppress
@@ -26,20 +24,11 @@ def signature_file(package: Path) -> Path:
 
 
 def sign_package(package: str | Path, key: str | Path) -> Path:
-    """Write or replace the signature of a package, atomically.
-
-    Args:
-        package: folder of one version. Only its manifest is checked; see `verify_package`.
-        key: a PEM file with an Ed25519 private key without a password.
-
-    Returns:
-        The signature file.
-
-    Raises:
-        PackageError: the manifest is damaged.
-        ConfigError: there is no such key, or the Python package cryptography is missing.
-        UnavailableError: the file cannot be written, for example on a full or read-only disk.
-    """
+    """Write or replace the signature of a package, atomically, and return its file. Only the
+    manifest is checked; see `verify_package`. ``key`` is a PEM file with an Ed25519 private key
+    without a password. Raises PackageError if the manifest is damaged, ConfigError if there is no
+    such key or the Python package cryptography is missing, UnavailableError if the file cannot be
+    written."""
     folder = Path(package).absolute()
     private = _private_key(Path(key))
     read_manifest(folder)
@@ -47,20 +36,12 @@ def sign_package(package: str | Path, key: str | Path) -> Path:
 
 
 def check_signature(package: str | Path, trusted: str | Path) -> str:
-    """Check the signature of a package, as a server does.
-
-    Args:
-        package: folder of one version.
-        trusted: a PEM file with Ed25519 public keys. Any of them may have signed.
-
-    Returns:
-        Fingerprint of the key that signed: ``SHA256:`` and the hex digest of its
-        SubjectPublicKeyInfo in DER, as ``openssl pkey -pubin -outform DER | sha256sum`` prints it.
-
-    Raises:
-        PackageError: there is no signature, or none of the keys made it.
-        ConfigError: there are no such keys, or the Python package cryptography is missing.
-    """
+    """Check the signature of a package, as a server does, with any of the Ed25519 public keys in
+    the PEM file ``trusted``. Returns the fingerprint of the key that signed: ``SHA256:`` and the
+    hex digest of its SubjectPublicKeyInfo in DER, as
+    ``openssl pkey -pubin -outform DER | sha256sum`` prints it. Raises PackageError if there is no
+    signature, or none of the keys made it; ConfigError if there are no such keys, or the Python
+    package cryptography is missing."""
     folder = Path(package).absolute()
     file = signature_file(folder)
     signature = file.read_bytes() if file.is_file() else None
@@ -69,9 +50,8 @@ def check_signature(package: str | Path, trusted: str | Path) -> str:
 
 
 def check_signed(name: str, signature: bytes | None, signed: bytes, trusted: Path) -> str:
-    """`check_signature` for files in memory. ``name``: name of the signature file for error
-    messages. ``signature``: its bytes, or None without such a file. ``signed``: the bytes of
-    ``manifest.sha256``."""
+    """`check_signature` for files in memory: the signature, None without its file ``name``, and
+    ``signed``, the bytes of ``manifest.sha256``."""
     keys = _public_keys(trusted)
     if signature is None:
         raise refusal(name, "file", expected=f"a signature by a key in {trusted}", got="none")

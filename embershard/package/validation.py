@@ -1,7 +1,5 @@
 """Parses JSON strictly, so that all readers agree on it, and turns pydantic's errors into ours.
-
-Files are UTF-8, without duplicate keys, and numbers are finite and fit into 64 bits.
-"""
+Files are UTF-8, without duplicate keys, and numbers are finite and fit into 64 bits."""
 
 from __future__ import annotations
 
@@ -46,8 +44,7 @@ _BRACKETS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
 
 
 def parse_json(data: bytes, file: str) -> Any:
-    """Parse a JSON file of a package, in time and memory linear in its size. ``file``: path inside
-    the package, for error messages."""
+    """Parse a JSON file of a package, in time and memory linear in its size."""
     if len(data) > BYTES_MAX:
         raise refusal(file, "json", expected=f"at most {BYTES_MAX} bytes", got=f"{len(data)}")
     try:
@@ -150,8 +147,7 @@ _WITH_BOUND = {
 
 def parse_model(model: type[Model], data: bytes, file: str) -> tuple[Model, Any]:
     """Parse a JSON file of a package, check each field by itself, and return the model and its JSON
-    values. `PackageError`: the first error, such as "manifest.json: inputs.3.ids.rows: expected at
-    least 1, got 0"."""
+    values. Raises PackageError, the first error."""
     document = parse_json(data, file)
     _check_keys(model, document, file)
     try:
@@ -163,11 +159,8 @@ def parse_model(model: type[Model], data: bytes, file: str) -> tuple[Model, Any]
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(Field,))
 class InputErrorMeta(type(BaseModel)):  # type: ignore[misc]  # pydantic's metaclass is private.
-    """Metaclass of models that users create in Python.
-
-    A wrong argument raises `InputError` with the field's description. Parsing a file does not call
-    the class, and therefore raises `PackageError`.
-    """
+    """Metaclass of models that users create in Python. A wrong argument raises `InputError` with
+    the field's description. Parsing a file does not call the class, and raises `PackageError`."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         where, fields = cls.__name__, cls.model_fields

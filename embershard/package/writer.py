@@ -133,8 +133,7 @@ class PackageWriter:
 
     @contextmanager
     def open_file(self, file: str) -> Iterator[HashedStream]:
-        """Open a file of the package to write it in the block. `InputError`: it has been written
-        before, or its path is invalid."""
+        """Open a new file of the package to write it. Raises InputError for a used or bad path."""
         with self._new_path(file).open("xb") as stream:
             hashed = HashedStream(stream)
             yield hashed
@@ -184,19 +183,10 @@ class PackageWriter:
         *,
         rows: int,
     ) -> TableSpec:
-        """Write a table in chunks, without holding all of its rows in memory.
-
-        Args:
-            row_batches: the rows in order, each batch uint8 ``[any, row_bytes]``.
-            rows: number of rows of all batches together.
-
-        Returns:
-            The manifest's spec of the table, with errors of 0; see `TableSpec.with_error`.
-
-        Raises:
-            InputError: the name is invalid, a batch has another dtype or width, or there are no
-                rows or not ``rows`` rows.
-        """
+        """Write a table in chunks, without holding all of its rows in memory. ``row_batches`` are
+        the rows in order, each batch uint8 ``[any, row_bytes]``. Returns the manifest's spec of the
+        table, with errors of 0; see `TableSpec.with_error`. Raises InputError for an invalid name,
+        a batch of another dtype or width, or another number of rows than ``rows``, at least 1."""
         if not re.fullmatch(NAME_PATTERN, name):
             raise InputError(f"table: expected {PATTERN_WORDS[NAME_PATTERN]}, got {name!r}")
         if not rows:
@@ -232,12 +222,9 @@ class PackageWriter:
         )
 
     def publish(self, contents: PackageContents) -> Path:
-        """Write the manifest, verify the package, flush it to disk and rename it to ``out``.
-
-        Raises:
-            PackageError: the contents and the files contradict one another.
-            InputError: another process has created ``out``.
-        """
+        """Write the manifest, verify the package, flush it to disk and rename it to ``out``. Raises
+        PackageError if the contents and the files contradict one another, and InputError if another
+        process has created ``out``."""
         return self.publish_document(self._document(contents))
 
     def publish_document(self, document: Mapping[str, Any]) -> Path:
@@ -293,8 +280,7 @@ def _split_at_chunks(
     *,
     rows: int,
 ) -> Iterator[NDArray[np.uint8]]:
-    """Yield the batches' rows, cut at the ends of chunks. `InputError`: there are not ``rows``
-    rows, or a batch has another dtype or width."""
+    """Yield the batches' rows, cut at the ends of chunks. Raises InputError for wrong batches."""
     done = 0
     for batch in batches:
         if batch.dtype != np.uint8 or batch.ndim != 2 or batch.shape[1] != row_bytes:

@@ -56,20 +56,14 @@ def calibrate(
     progress: Callable[[str], None] | None = None,
 ) -> Machine:
     """Measure this machine on one thread: lookups and updates of fused tables while the other cores
-    do the same, lookups of a server, and messages between two processes over gloo.
-
-    On a GPU, measure lookups and updates of fused tables, and copies between it and its host; see
+    do the same, lookups of a server, and messages between two processes over gloo. On a GPU see
     ``calibrate_gpu``.
 
-    Args:
-        device: cpu, or a CUDA device.
-        lookup_seconds: ``embershard.serving.local.lookup_seconds``. None: lookups of a server are
-            not measured. Not used on CUDA.
-        progress: called with a description of the next measurement.
+    ``lookup_seconds`` is ``embershard.serving.local.lookup_seconds``; without it, lookups of a
+    server are not measured. ``progress`` is called with a description of the next measurement.
 
-    Raises:
-        InputError: neither cpu nor an available CUDA device, or a device with too little memory.
-        RuntimeError: another process of the measurement failed, or did not answer in time.
+    Raises InputError for neither cpu nor an available CUDA device, or a device with too little
+    memory; RuntimeError if another process of the measurement failed, or did not answer in time.
     """
     report, started = progress or (lambda _: None), time.monotonic()
     target = device_of(device)
@@ -243,11 +237,8 @@ def _sizes(operation: Measured) -> list[float]:
 
 
 def _least(relative: Floats) -> tuple[Floats, float]:
-    """Least-squares solution of ``relative @ factors = 1`` without negative factors, and its mean
-    error.
-
-    A negative factor is left out, and the others are fitted again.
-    """
+    """Least-squares solution of ``relative @ factors = 1``, and its mean error. A negative factor
+    is left out, and the others are fitted again."""
     kept = np.flatnonzero(relative.any(0)).tolist()
     factors = np.zeros(relative.shape[1])
     while kept:

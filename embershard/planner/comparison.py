@@ -91,14 +91,8 @@ class MeasuredRun(Part):
 
 
 def compare(run: str | Path) -> MeasuredRun:
-    """Read the measurements of a run.
-
-    Args:
-        run: checkpoint folder of the run.
-
-    Raises:
-        InputError: there are none, or they cannot be read; names file and field.
-    """
+    """Read the measurements of a run, from its checkpoint folder. Raises InputError if there are
+    none, or they cannot be read; names file and field."""
     path = Path(run) / FILE
     try:
         run_seconds, _ = parse_model(MeasuredRun, path.read_bytes(), str(path))
@@ -172,15 +166,9 @@ class Comparison:
 
 
 def read_batches(text: str, *, model: str, version: int, source: str) -> ServedBatches:
-    """Read the figures of one version from a server's ``/metrics``.
-
-    Args:
-        text: metrics in Prometheus' format.
-        source: origin of the text, for messages.
-
-    Raises:
-        InputError: the text has another format, or no lookups or no batches of the version.
-    """
+    """Read the figures of one version from a server's ``/metrics``, in Prometheus' format.
+    ``source`` names their origin in messages. Raises InputError if the text has another format, or
+    no lookups or no batches of the version."""
     labels = {"model": model, "version": str(version)}
     seconds, sums = dict[str, float](), dict[str, float]()
     try:
@@ -212,7 +200,6 @@ def compare_devices(
     machine: Machine,
     measured: ServedBatches,
 ) -> Comparison:
-    """Compare the estimate of a plan with measurements of the server that uses it."""
     used = sorted({plan.devices[place] for shard in plan.shards for place in shard.devices})
     if used != sorted(measured.seconds):
         raise InputError(

@@ -309,7 +309,6 @@ def _ids(table: Table, edges: NDArray[np.int64]) -> Floats:
 
 
 def _rows(table: Table, edges: NDArray[np.int64]) -> Floats:
-    """Distinct rows of each shard in a step."""
     return table.distinct_below(edges[:, 0, 1]) - table.distinct_below(edges[:, 0, 0])
 
 

@@ -33,7 +33,6 @@ class Fleet:
 
     @property
     def kind(self) -> str:
-        """Kind of device: "cpu", "cuda" or "torch-cpu"."""
         return self.devices[0].partition(":")[0]
 
     @property
@@ -67,8 +66,7 @@ def reserved_bytes(manifest: Manifest, load: LookupLoad, batch_examples: int) ->
 def without_reserve(
     fleet: Fleet, manifest: Manifest, load: LookupLoad, batch_examples: int
 ) -> Fleet:
-    """Reduce the memory of GPUs to the part that tables can use. Raises InputError if there is
-    none."""
+    """Reduce the memory of GPUs to the part for tables. Raises InputError if there is none."""
     if fleet.kind != "cuda" or fleet.memory_bytes is None:
         return fleet
     reserved = reserved_bytes(manifest, load, batch_examples)
@@ -82,11 +80,7 @@ def without_reserve(
 
 
 def check_memory(plan: Plan, tables: Sequence[TableSpec], fleet: Fleet) -> None:
-    """Refuse a plan that exceeds the memory of a device.
-
-    Raises:
-        InputError: a device has too many bytes of tables.
-    """
+    """Refuse a plan that exceeds the memory of a device; raises InputError."""
     if fleet.memory_bytes is None:
         return
     for device, sizes in zip(plan.devices, device_table_bytes(plan, tables), strict=True):
@@ -102,11 +96,8 @@ def check_memory(plan: Plan, tables: Sequence[TableSpec], fleet: Fleet) -> None:
 
 
 def parse_fleet(text: str) -> Fleet:
-    """Parse "8xcuda:80GB", "2xcpu:500MiB", "2xcpu", "1xtorch-cpu" or "cpu".
-
-    Raises:
-        InputError: another form, an unknown device, no memory, or ``cuda`` without its memory.
-    """
+    """Parse "8xcuda:80GB", "2xcpu:500MiB", "2xcpu", "1xtorch-cpu" or "cpu". Raises InputError for
+    another form, an unknown device, no memory, or ``cuda`` without its memory."""
     head, colon, size = text.partition(":")
     devices = tuple(parse_devices(head))
     if not colon:

@@ -76,15 +76,8 @@ class Exchanged(NamedTuple):
 def measure_link(
     cases: Sequence[tuple[int, int, int]] = CASES, blocks: int = BLOCKS
 ) -> tuple[Link, list[Exchanged]]:
-    """Measure an all-to-all of two ranks by size, and steps with the tables on one of them.
-
-    Args:
-        cases: number of tables, columns, and ids a bag.
-        blocks: blocks of steps of each case.
-
-    Raises:
-        RuntimeError: a process failed, or did not answer in ``TIMEOUT_SECONDS``.
-    """
+    """Measure an all-to-all of two ranks by size, and steps with the tables on one of them. Raises
+    RuntimeError if a process failed, or did not answer in ``TIMEOUT_SECONDS``."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-W", "ignore", "-m", "embershard.planner.link"]
         processes = [

@@ -77,17 +77,8 @@ def load_of(
     *,
     source: str,
 ) -> LookupLoad:
-    """Count the lookups of requests.
-
-    Args:
-        tables: tables of the package.
-        inputs: sparse inputs of the package.
-        requests: requests that passed ``check_samples``, at least one.
-        source: their origin in words.
-
-    Raises:
-        InputError: no request.
-    """
+    """Count the lookups of ``requests`` that passed ``check_samples``. ``source`` is their origin
+    in words. Raises InputError if there are none."""
     places = {table.name: at for at, table in enumerate(tables)}
     seen = [list[NDArray[np.int64]]() for _ in places]
     rows = list[tuple[Floats, Floats, int]]()

@@ -80,16 +80,11 @@ class RowCost(Part):
         rows: Amount | None = None,
         missed: Sequence[Amount] = (),
     ) -> Floats:
-        """Seconds of passes without the start.
-
-        Args:
-            row_bytes: bytes of the shard's columns.
-            rows: distinct rows among the ids, for a pass that visits each once. None: it visits the
-                row of every id.
-            missed: for each cache, the share of ids whose row is outside it. Each such id counts as
-                a further row, up to all distinct rows, since ids in the cache are of few rows.
-                Empty: no misses.
-        """
+        """Seconds of passes without the start. ``row_bytes`` are those of the shard's columns.
+        ``rows`` are the distinct rows among the ids, for a pass that visits each once; None if it
+        visits the row of every id. ``missed`` has, for each cache, the share of ids whose row is
+        outside it. Each such id counts as a further row, up to all distinct rows, since ids in the
+        cache are of few rows."""
         lines, reached = line_bytes(row_bytes), ids if rows is None else rows
         seconds = ids * (self.id + lines * self.id_byte) + bags * (
             self.bag + row_bytes * self.bag_byte
@@ -176,12 +171,8 @@ class Machine(Part):
         return self.exchange.model_copy(update={"bag_byte": max(byte, 0.0)})
 
     def mismatch(self, device: str = "cpu") -> str | None:
-        """Names the processor of these costs and this machine's processor or GPUs if they differ,
-        else None.
-
-        Args:
-            device: "cuda" for GPUs.
-        """
+        """Names the processor of these costs and this machine's processor, or GPUs for "cuda", if
+        they differ, else None."""
         here = gpu_names() if device == "cuda" else [processor_name()]
         if self.processor in here:
             return None
@@ -197,22 +188,14 @@ class Machine(Part):
         return f"costs of {self.processor}"
 
     def kernel(self, optimizer: str) -> Kernel:
-        """The kernel of one optimizer.
-
-        Raises:
-            InputError: it was not measured.
-        """
+        """The kernel of one optimizer. Raises InputError if it was not measured."""
         if optimizer not in self.kernels:
             known = ", ".join(self.kernels)
             raise InputError(f"machine: optimizer: expected one of {known}, got {optimizer!r}")
         return self.kernels[optimizer]
 
     def lookup(self, weights: str) -> RowCost:
-        """Costs of a server's lookups of rows of one type.
-
-        Raises:
-            InputError: they were not measured.
-        """
+        """Costs of a server's lookups of rows of one type. Raises InputError if not measured."""
         if weights not in self.lookups:
             known = ", ".join(self.lookups) or "none"
             raise InputError(
@@ -238,11 +221,8 @@ def line_bytes(row_bytes: Amount) -> Floats:
 
 
 def read_machine(path: str | Path) -> Machine:
-    """Read a file that ``Machine.save`` wrote.
-
-    Raises:
-        InputError: it cannot be read, or is not a calibration; names file and field.
-    """
+    """Read a file that ``Machine.save`` wrote. Raises InputError if it cannot be read, or is not a
+    calibration; names file and field."""
     try:
         machine, _ = parse_model(Machine, Path(path).read_bytes(), str(path))
     except OSError as error:

@@ -27,11 +27,7 @@ POWERS = (-40.0, 10.0)
 class OptionTotals:
     """Totals of the options of all tables, as arrays ``(tables, options)``. Missing options cost
     infinity. So do options with a shard that no rank has memory for, if the table has others.
-
-    Args:
-        speeds: speed of each rank.
-        caps: bytes of each kind of memory and rank, ``(kinds, ranks)`` or ``(ranks,)``.
-    """
+    ``caps`` are bytes of each kind of memory and rank, ``(kinds, ranks)`` or ``(ranks,)``."""
 
     def __init__(self, options: Options, *, speeds: Floats, caps: Floats) -> None:
         caps = np.atleast_2d(caps)
@@ -51,13 +47,10 @@ class OptionTotals:
         self.seconds[left_out] = self.largest[left_out] = np.inf
 
     def bound(self) -> float:
-        """Seconds that the busiest rank of every placement takes at least.
-
-        For a bound T, a linear program chooses a mixture of the options of each table whose largest
-        shard takes at most T on the fastest rank. It minimizes the total seconds, within the total
-        bytes of the devices. No placement takes T if these seconds exceed what all ranks can do in
-        T.
-        """
+        """Seconds that the busiest rank of every placement takes at least. For a bound T, a linear
+        program mixes the options of each table whose largest shard takes at most T on the fastest
+        rank. It minimizes the total seconds, within the total bytes. No placement takes T if these
+        exceed what all ranks can do in T."""
         low, fastest = 0.0, float(self.speeds.max())
         high = float(self.seconds.min(1).sum() / self.speeds.min())
         high += float(self.largest.min(1).max())
@@ -93,11 +86,8 @@ class OptionTotals:
 
     def prices(self, limit: float) -> Floats:
         """Price of each kind of memory, in seconds a byte. Options of least cost at these prices
-        fit the memory of all ranks together, if any options do.
-
-        Args:
-            limit: seconds of the largest shard on the fastest rank.
-        """
+        fit the memory of all ranks together, if any do. ``limit`` bounds the seconds of the largest
+        shard."""
         cost, rows = self._cost(limit, np.zeros(len(self.caps))), np.arange(len(self.seconds))
         prices = np.zeros(len(self.caps))
 
@@ -130,7 +120,6 @@ class OptionTotals:
         return np.asarray(cost + np.tensordot(prices, self.memory, 1))
 
     def cheapest(self, limit: float, prices: Floats) -> NDArray[np.intp]:
-        """The option of each table with the least seconds and priced bytes."""
         return np.asarray(self._cost(limit, prices).argmin(1))
 
     def cheap(self, limit: float, count: int) -> list[list[int]]:
@@ -156,11 +145,8 @@ class Rule(Enum):
 
 
 class NoRoomError(Exception):
-    """No rank or host has memory for a shard.
-
-    Args:
-        over: bytes above the cap of each kind of memory and rank, ``(kinds, ranks)``.
-    """
+    """No rank or host has memory for a shard. ``over`` has the bytes above the cap of each kind of
+    memory and rank, ``(kinds, ranks)``."""
 
     def __init__(self, over: Floats) -> None:
         rank = int(over.max(0).argmin())

@@ -138,11 +138,8 @@ class EmbeddingShardingPlanner:
 
     @property
     def report(self) -> PlanReport:
-        """Costs of the last plan, computed on first use.
-
-        Raises:
-            InputError: there is no plan, or it has no tables.
-        """
+        """Costs of the last plan, computed on first use. Raises InputError if there is no plan, or
+        it has no tables."""
         if self._planned is None:
             got = "a plan without tables" if self._is_empty else "no plan"
             raise InputError(f"planner: report: expected a call of plan() with tables, got {got}")
@@ -209,17 +206,8 @@ class EmbeddingShardingPlanner:
     def price(
         self, plan: ShardingPlan, module: nn.Module, sharders: Sequence[Sharder]
     ) -> Sequence[RankLoad]:
-        """Costs of each rank under any plan, with the costs that ``plan`` uses.
-
-        Args:
-            plan: plan of the model.
-            module: the model, on any device.
-            sharders: sharders of its collections, which choose the optimizers of tables.
-
-        Raises:
-            InputError: the plan does not fit the model or the ranks, or uses kernels whose costs
-                are not measured.
-        """
+        """Costs of each rank under any plan, with the costs that ``plan`` uses. Raises InputError
+        if it does not fit the model or the ranks, or uses kernels whose costs are not measured."""
         _check_model("price", module, sharders)
         _check_priced(plan, module, sharders, self._topology)
 
@@ -235,16 +223,8 @@ class EmbeddingShardingPlanner:
         sharders: Sequence[Sharder],
         pg: Any = None,
     ) -> ShardingPlan:
-        """Plan on rank 0 and return its plan on every rank. Every rank calls it.
-
-        Args:
-            module: the model, on any device.
-            sharders: sharders of its collections, which choose the optimizers of tables.
-            pg: process group of the ranks. None: the default group.
-
-        Raises:
-            InputError, PlannerError: see ``plan``; the same on every rank.
-        """
+        """Plan on rank 0 and return its plan on every rank. Every rank of ``pg``, by default the
+        default group, calls it. Raises the errors of ``plan``, the same on every rank."""
         text = from_rank_0(pg or dist.group.WORLD, lambda: self.plan(module, sharders).to_json())
         return ShardingPlan.from_json(text)
 

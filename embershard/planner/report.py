@@ -1,5 +1,4 @@
-"""``PlanReport``: costs of a plan on each rank or device, its bound, and other cuts of its
-tables."""
+"""``PlanReport``: costs of a plan on each rank or device, its bound, and other cuts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -41,8 +40,6 @@ class RankCosts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankLoad:
-    """Costs of one rank or device."""
-
     name: str
     seconds: float
     """Seconds of lookups, updates and messages in a step, or of lookups in a batch."""
@@ -75,8 +72,6 @@ def table_name(path: str, table: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableChoice:
-    """A plan's cut of one table."""
-
     path: str
     """Path of the table's collection in the model. Empty for tables of a package."""
 
@@ -214,22 +209,14 @@ class PlanReport:
         return lines
 
     def to_text(self, *, tables_max: int = 10) -> str:
-        """The report as tables of ranks and of the heaviest tables.
-
-        Args:
-            tables_max: number of tables shown.
-        """
+        """The report as tables of ranks and of the ``tables_max`` heaviest tables."""
         lines = self.summary()
         for head, rows in self.sections(tables_max=tables_max):
             lines += ["", *table_lines(head, rows)]
         return "\n".join(lines) + "\n"
 
     def sections(self, *, tables_max: int = 10) -> list[tuple[list[str], list[list[str]]]]:
-        """Head and rows of each table of the report that is not empty.
-
-        Args:
-            tables_max: number of tables shown.
-        """
+        """Head and rows of each table of the report that is not empty."""
         head, number = f"ms a {self.unit}", len(self.tables)
         table = "table" if number <= tables_max else f"table ({tables_max} heaviest of {number:,})"
         host = ["host MB"] if any(rank.host_memory_bytes for rank in self.ranks) else []
@@ -258,11 +245,7 @@ class PlanReport:
         return [(columns, rows) for columns, rows in sections if rows]
 
     def to_html(self, *, title: str = "Plan") -> str:
-        """One HTML page without other files: tables, and bars of load and memory by table.
-
-        Args:
-            title: title of the page.
-        """
+        """One HTML page without other files: tables, and bars of load and memory by table."""
         return report_html(
             title,
             self.ranks,
@@ -274,14 +257,8 @@ class PlanReport:
         )
 
     def explain(self, table: str) -> str:
-        """Explain the place of a table: its cut, and every other one with its costs.
-
-        Args:
-            table: name, or path and name.
-
-        Raises:
-            InputError: the plan has no such table.
-        """
+        """Explain the place of a table, by name, or path and name: its cut, and every other one
+        with its costs. Raises InputError if the plan has no such table."""
         choices = [choice for choice in self.tables if table in (choice.table, choice.name)]
         if not choices:
             known = names_text(choice.name for choice in self.tables)

@@ -56,17 +56,8 @@ def build_report(
     warnings: Sequence[str] = (),
     costs: str = "",
 ) -> PlanReport:
-    """Make the report.
-
-    Args:
-        bound_seconds: bound of the search. None: the bound of the placement's options.
-        unit: unit of work that the seconds of options are for.
-        common_seconds: seconds of every rank under any plan.
-        dense_seconds: the dense part's share of ``common_seconds``.
-        sizes: for serving, costs of batches of several sizes.
-        warnings: reasons to doubt the costs.
-        costs: source of the costs in words.
-    """
+    """Make the report. By default, ``bound_seconds`` is the bound of the placement's options. For
+    other arguments see ``PlanReport``."""
     placement = plan.placement
     if bound_seconds is None:
         speeds, caps, _ = placement.of_ranks

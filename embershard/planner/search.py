@@ -277,18 +277,11 @@ def search(
 ) -> SearchResult:
     """Search the best placement. Equal input gives an equal result.
 
-    Args:
-        options: options of each table, at least one.
-        speeds: speed of each rank: a shard's seconds are divided by it.
-        caps: bytes of each rank, of one kind of memory or ``(kinds, ranks)``.
-        local_world_size: ranks of a host.
-        deadline: time after which the best placement so far is returned, at least a first one.
-            None: no limit.
-        perturb: True to do step 4. Plans of serving skip it, since it overfits to the mean batches.
-        seconds_of: criterion to compare improved placements by. None: the step.
-
-    Raises:
-        InfeasibleError: no placement was found that fits the caps.
+    ``caps`` are bytes of each rank, of one kind of memory or ``(kinds, ranks)``. After
+    ``deadline``, the best placement so far is returned, at least a first one. ``perturb`` does step
+    4, which plans of serving skip, since it overfits to the mean batches. Improved placements are
+    compared by ``seconds_of``, or else by the step. Raises InfeasibleError if no placement was
+    found that fits the caps.
     """
     deadline = deadline or Deadline()
     ranks = Ranks(speeds, np.atleast_2d(caps), local_world_size)

@@ -1,5 +1,4 @@
-"""``ServingProblem``: tables of a package, the devices of a fleet, and the options of each
-table."""
+"""``ServingProblem``: tables of a package, a fleet's devices, and the options of each table."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -165,19 +164,9 @@ def serving_problem(
     batch_examples: int = BATCH_EXAMPLES,
     constraints: Mapping[str, Sequence[str]] | None = None,
 ) -> ServingProblem:
-    """Make the input of ``plan_package`` and ``explained_plan``.
-
-    Args:
-        tables: tables of the package.
-        fleet: devices of the plan.
-        load: lookups of the package's tables.
-        machine: machine whose ``lookups`` are used.
-        batch_examples: examples of a batch.
-        constraints: table -> cuts to choose from.
-
-    Raises:
-        InputError: constraints of unknown tables, or rows whose lookup was not measured.
-    """
+    """Make the input of ``plan_package`` and ``explained_plan``, from the lookups ``load`` of the
+    tables and ``lookups`` of the machine. ``constraints`` has cuts to choose from by table. Raises
+    InputError for constraints of unknown tables, or rows whose lookup was not measured."""
     if not 1 <= batch_examples <= BATCH_EXAMPLES_MAX:
         raise InputError(
             f"batch_examples: expected 1 .. {BATCH_EXAMPLES_MAX}, got {batch_examples}"
@@ -200,11 +189,8 @@ CUTS = ("table", "column", "row", "replicate")
 
 
 def parse_constraints(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Parse "users=replicate" and "items=table,column" into table -> cuts.
-
-    Raises:
-        InputError: another form, an unknown cut, or two constraints without a common cut.
-    """
+    """Parse "users=replicate" and "items=table,column" into table -> cuts. Raises InputError for
+    another form, an unknown cut, or two constraints without a common cut."""
     allowed = dict[str, tuple[str, ...]]()
     for text in texts:
         name, equals, rest = text.rpartition("=")

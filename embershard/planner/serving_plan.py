@@ -70,32 +70,15 @@ class ServingLayout(NamedTuple):
 
 
 def plan_package(problem: ServingProblem, *, name: str) -> Plan:
-    """Make a plan. Equal input gives an equal plan.
-
-    Args:
-        problem: result of ``serving_problem``.
-        name: name of the plan.
-
-    Raises:
-        InputError: a constraint's cut is not possible.
-        ServingPlanError: memory or constraints allow no plan.
-    """
+    """Make a plan. Equal input gives an equal plan. Raises InputError if a constraint's cut is not
+    possible, and ServingPlanError if memory or constraints allow no plan."""
     return explained_plan(problem, name=name).plan
 
 
 def explained_plan(
     problem: ServingProblem, *, name: str, warnings: Sequence[str] = ()
 ) -> ExplainedPlan:
-    """``plan_package`` with a report.
-
-    Args:
-        problem: result of ``serving_problem``.
-        name: name of the plan.
-        warnings: reasons to doubt the costs.
-
-    Raises:
-        InputError, ServingPlanError: see ``plan_package``.
-    """
+    """``plan_package`` with a report. ``warnings`` are reasons to doubt the costs."""
     check_plan_name(name)
     start = time.perf_counter()
     layout = solve(problem)

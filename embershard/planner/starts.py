@@ -1,5 +1,4 @@
-"""``starting_placements``: placements that fit the memory of all ranks, for the search to
-improve."""
+"""``starting_placements``: placements that fit the memory of all ranks, to be improved."""
 
 import math
 import time
@@ -27,13 +26,8 @@ HOST_WEIGHTS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 
 class InfeasibleError(Exception):
-    """No placement was found that fits the memory of the ranks.
-
-    Args:
-        table: table that did not fit.
-        missing_bytes: bytes that its smallest shard lacks.
-        kind: kind of memory that is missing.
-    """
+    """No placement was found that fits the memory of the ranks. The smallest shard of ``table``
+    lacks ``missing_bytes``."""
 
     def __init__(self, table: int, missing_bytes: float, kind: int = 0) -> None:
         super().__init__(f"table {table}: {missing_bytes:.0f} bytes")
@@ -195,13 +189,10 @@ KINDS = ("device memory", "host memory")
 
 
 def short_bytes(options: Options, caps: Floats) -> list[float]:
-    """Bytes of each kind of memory that every plan lacks, if devices hold as much as possible. All
-    zero: all ranks together have enough memory.
-
-    For weights of at most 1, every plan lacks at least the weighted bytes of each table's smallest
-    option, minus those of the ranks. The shortage is the largest of these bounds, the dual of a
-    linear program.
-    """
+    """Bytes of each kind of memory that every plan lacks, all zero if all ranks together have
+    enough. For weights of at most 1, every plan lacks at least the weighted bytes of each table's
+    smallest option, minus those of the ranks. The shortage is the largest of these bounds, the dual
+    of a linear program."""
     of_tables = [np.array([option.memory.sum(1) for option in cuts]) for cuts in options]
     usable = caps.sum(1)
 

@@ -1,5 +1,4 @@
-"""``Topology``: the ranks of a plan. ``ParameterConstraints``: what the plan may do with a
-table."""
+"""``Topology``: the ranks of a plan. ``ParameterConstraints``: the allowed cuts of a table."""
 
 from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass, field
@@ -20,15 +19,13 @@ GOT_MAX = 80
 
 
 def check_number(where: str, value: object, low: float, high: float, expected: str = "") -> float:
-    """Refuse other types, and numbers outside ``low .. high``. Converts to a Python number, since
-    NumPy's overflow."""
+    """Refuse other types and numbers outside ``low .. high``. The result is Python's: NumPy's may
+    overflow."""
     _check(where, value, Real, low, high, expected or f"a number of {low:g} .. {high:g}")
     return int(value) if isinstance(value, Integral) else float(cast("Real", value))
 
 
 def check_integer(where: str, value: object, low: int, high: int) -> int:
-    """Refuse other types, and integers outside ``low .. high``. Converts to a Python number, since
-    NumPy's overflow."""
     _check(where, value, Integral, low, high, f"an integer of {low:,} .. {high:,}")
     return int(cast("Integral", value))
 
@@ -163,7 +160,6 @@ class Topology:
 
     @cached_property
     def machine(self) -> Machine:
-        """Costs of the processors."""
         largest = max(device.memory_bytes for device in self.devices)
         machine = self._machine or default_machine(self.compute_device, largest)
         if self._inter_host_bw is None:
@@ -173,11 +169,8 @@ class Topology:
 
     @property
     def host_memory_rate(self) -> float:
-        """Bytes a second between a rank and tables in its host's memory. 0: no tables there.
-
-        Raises:
-            InputError: there is such memory, but the machine has no rate for it.
-        """
+        """Bytes a second between a rank and tables in its host's memory. 0: no tables there. Raises
+        InputError if there is such memory, but the machine has no rate for it."""
         if not any(device.host_memory_bytes for device in self.devices):
             return 0.0
         if not self.machine.host_memory_rate:

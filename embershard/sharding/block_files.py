@@ -1,9 +1,6 @@
-"""Reads and writes tensors in a folder of torch.distributed.checkpoint.
-
-Every rank writes its parts of a state dict, in the coordinates of the whole tensors and in chunks
-of at most 64 MiB. Any number of ranks can read any blocks back: only the overlap with each saved
-chunk is kept.
-"""
+"""Reads and writes tensors in a folder of torch.distributed.checkpoint. Every rank writes its
+parts, in the coordinates of the whole tensors and in chunks of at most 64 MiB. Any number of ranks
+can read any blocks back."""
 
 from __future__ import annotations
 
@@ -75,18 +72,10 @@ class SavedTensor:
 
 
 def write_tensors(tensors: Mapping[str, Tensor], folder: Path, *, group: Any = None) -> None:
-    """Write the tensors of all ranks.
-
-    Args:
-        tensors: tensors of this rank by key. A key that several ranks have stands for equal
-            tensors, or for parts of one ``ShardedTensor``.
-        folder: new folder on a file system that all ranks share.
-        group: ranks. None: only this process.
-
-    Raises:
-        InputError: on every rank, if the folder has a state or another writer uses it.
-        OSError: on every rank, if some rank cannot write.
-    """
+    """Write the tensors of all ranks to a new folder, on a file system that they share. A key that
+    several ranks have stands for equal tensors, or for parts of one ``ShardedTensor``. If ``group``
+    is None, only this process writes. Raises on every rank: InputError if the folder has a state or
+    another writer, OSError if some rank cannot write."""
     with ExitStack() as claim:
 
         def take() -> OSError | None:
@@ -163,17 +152,9 @@ def read_blocks(
     group: Any = None,
     after_chunk: Callable[[], None] | None = None,
 ) -> None:
-    """Read blocks in place. Every rank of the group calls this.
-
-    Args:
-        blocks: blocks of this rank, of tensors in the folder that have the same size.
-        folder: written by ``write_tensors`` or torch.distributed.checkpoint.
-        group: ranks. None: only this process.
-        after_chunk: called after each copy from a saved chunk.
-
-    Raises:
-        DataError: some rank cannot read its blocks: the same message on every rank.
-    """
+    """Read blocks in place, of tensors that have the same size in the folder. Every rank of the
+    group calls this. ``after_chunk`` is called after each copy from a saved chunk. Raises DataError
+    if some rank cannot read its blocks: the same message on every rank."""
     _ignore_torch_warnings()
     try:
         with collective(group):
@@ -221,11 +202,8 @@ def _failures(error: BaseException) -> tuple[int, list[BaseException]]:
 
 
 def _ignore_torch_warnings() -> None:
-    """Ignore torch's warnings about saving and loading without a process group.
-
-    Warning filters belong to the process, and an asynchronous save runs in a thread, so the filters
-    are never reset.
-    """
+    """Ignore torch's warnings about saving and loading without a process group. Filters belong to
+    the process, and an asynchronous save runs in a thread, so they are never reset."""
     for pattern in ("torch.distributed is (disabled|unavail)", "TypedStorage is deprecated"):
         warnings.filterwarnings("ignore", message=f".*{pattern}")
     ignore_deprecation()

@@ -1,9 +1,6 @@
-"""Adds checksums to chunks of torch.distributed.checkpoint.
-
-A chunk is a zip file with a checksum for each record, which torch writes but does not check. The
-metadata also gets a checksum for each chunk, so that an intact file of another checkpoint is
-refused.
-"""
+"""Adds checksums to chunks of torch.distributed.checkpoint. A chunk is a zip file with checksums
+that torch does not check. The metadata gets a checksum for each chunk, to refuse an intact file of
+another checkpoint."""
 
 import os
 import zlib
@@ -35,7 +32,6 @@ class CheckedWriter(FileSystemWriter):
     """Writes the checksums of all chunks into the metadata, which rank 0 writes last."""
 
     def finish(self, metadata: Any, results: Any) -> None:
-        """Called on rank 0 after every rank has written."""
         checksums = dict[tuple[str, int], int]()
         chunks = sorted(
             (result.storage_data for of_rank in results for result in of_rank),

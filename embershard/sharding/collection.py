@@ -24,8 +24,7 @@ AnyConfig = TypeVar("AnyConfig", bound=EmbeddingConfig)
 
 
 class ShardedCollection(nn.Module):
-    """The sharded tables of one collection on one rank, and the exchange of its input. Subclasses
-    say what lookups return."""
+    """Sharded tables of one collection on one rank, and the exchange of its input."""
 
     PREFIX: ClassVar[str]
     """Attribute that holds the tables, as in the collection that is sharded."""
@@ -44,23 +43,14 @@ class ShardedCollection(nn.Module):
         is_weighted: bool = False,
         max_lengths: Mapping[str, int] | None = None,
     ) -> None:
-        """Shard a collection.
-
-        Args:
-            module: collection with the initial weights; see ``fill_shard``.
-            configs: its tables.
-            plan: sharding of each table.
-            optimizers: optimizer of each table whose kernel is not dense.
-            build: makes an unsharded collection of some of the tables.
-            pooled: True if bags are summed, False if every id keeps its vector.
-            is_weighted: True to send the weights of ids.
-            max_lengths: feature -> most ids of a bag, to send positions in place of weights.
-        """
+        """Shard a collection ``module`` with the initial weights; see ``fill_shard``. ``build``
+        makes an unsharded collection of some of the tables. ``pooled`` is False if every id keeps
+        its vector. ``max_lengths`` has the most ids of a bag by feature, to send positions in place
+        of weights."""
         super().__init__()
         self._names, weights = embedding_names(configs), getattr(module, self.PREFIX)
         self.plan = plan
         sharded, self.replicated = split_replicated(configs, plan)
-        """``replicated`` has the data_parallel tables."""
         self._env, self._sharded, self._optimizers = env, sharded, optimizers
         self.register_state_dict_post_hook(_name_shards)  # type: ignore[no-untyped-call]
         self.layout = build_layout(sharded, plan, optimizers, env.world_size, pooled=pooled)
@@ -82,8 +72,7 @@ class ShardedCollection(nn.Module):
         self.on_gradient: Callable[[Tensor], None] | None = None
         """Called on every rank in backward, with the gradient of the result of ``distribute``."""
         self._replica_accesses: AccessCounts | None = None
-        # In a tuple, so that torch does not register its parameters a second time beside
-        # ``PREFIX``.
+        # A tuple, so that torch does not register its parameters a second time.
         self._replicas: tuple[Any, ...] = tuple([build(self.replicated)] if self.replicated else [])
         replicas = getattr(self._replicas[0], self.PREFIX) if self.replicated else TableDict({})
         fill_replicas(self.replicated, weights, seed, into=replicas)
@@ -103,7 +92,6 @@ class ShardedCollection(nn.Module):
         self.tables.set_learning_rate(learning_rate)
 
     def distribute(self, vectors: Tensor, exchange: VectorExchange, *batch: Any) -> Tensor:
-        """Call ``vector_exchange.distribute`` and register ``on_gradient``."""
         output = distribute(vectors, exchange, *batch)
         if self.on_gradient is not None and output.requires_grad:
             output.register_hook(self.on_gradient)  # type: ignore[no-untyped-call]
@@ -129,8 +117,7 @@ class ShardedCollection(nn.Module):
         self._replica_accesses = AccessCounts(rows, lookups, self._env.device) if rows else None
 
     def replica_accesses(self) -> dict[str, Tensor]:
-        """data_parallel table -> int64 ``(rows,)``: lookups by this rank. Empty if they are not
-        counted."""
+        """data_parallel table -> int64 ``(rows,)``: lookups by this rank. Empty if not counted."""
         if self._replica_accesses is None:
             return {}
         names = [table.name for table in self.replicated]

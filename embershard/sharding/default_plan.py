@@ -11,8 +11,7 @@ def default_plan(
     module: nn.Module, sharders: Sequence[Sharder], env: ShardingEnv, *, count_accesses: bool
 ) -> ShardingPlan:
     """The plan that ``EmbeddingShardingPlanner`` makes by default. Rank 0 plans and prints the
-    report; every rank calls this. Raises InputError, the same on every rank, if the planner
-    refuses."""
+    report. Every rank calls this. Raises InputError on every rank if the planner refuses."""
 
     def plan_here() -> str:
         # Imported late, since the planner imports this package.

@@ -171,10 +171,8 @@ class SavedState:
 
 
 class DenseReads:
-    """Reads state of an optimizer of parameters that do not train in backward.
-
-    If a parameter's state does not fit, it is not read, and ``unfit`` is called with the reason.
-    """
+    """Reads state of an optimizer of parameters that do not train in backward. If a parameter's
+    state does not fit, it is not read, and ``unfit`` is called with the reason."""
 
     def __init__(
         self, optimizer: torch.optim.Optimizer, state: SavedState, unfit: Callable[[str], None]
@@ -184,7 +182,6 @@ class DenseReads:
         self._unmade = list[tuple[torch.optim.Optimizer, nn.Parameter]]()
 
     def of_shard(self, table: HeldTable, local: LocalShard) -> Iterator[Block]:
-        """Blocks to read for a shard of the dense kernel."""
         assert local.parameter is not None
         shape = tuple(local.weight.shape)
         sizes = {
@@ -195,7 +192,6 @@ class DenseReads:
             yield shard_block(table, local, key, value)
 
     def of_whole(self, model: nn.Module) -> Iterator[Block]:
-        """Blocks to read for parameters that every process holds whole."""
         for name, parameter in whole_parameters(model):
             sizes = {field: tensor.size for field, tensor in self._state.of(name).items()}
             for key, value in self._values(name, parameter, sizes):
@@ -271,8 +267,7 @@ def _names_text(names: Iterable[str]) -> str:
 def _expected_shapes(
     optimizer: torch.optim.Optimizer, group: Mapping[str, object], parameter: nn.Parameter
 ) -> dict[str, tuple[int, ...]] | None:
-    """Shapes of the tensors that an optimizer keeps for a parameter, or None if they are
-    unknown."""
+    """Shapes of an optimizer's tensors for a parameter, or None if they are unknown."""
     if shapes := _shapes(optimizer.state.get(parameter, {})):
         return shapes
     kind = type(optimizer)

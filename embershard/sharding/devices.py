@@ -40,8 +40,7 @@ def checked_device(device: torch.device | str, ranks: int) -> torch.device:
 
 
 class InputStream:
-    """Copies and exchanges a pipeline's inputs. On CUDA it uses a stream of its own, beside the
-    model's."""
+    """Copies and exchanges a pipeline's inputs, on CUDA in a stream of its own."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -75,8 +74,7 @@ class InputStream:
             self._is_ready = self._stream.record_event()
 
     def leave(self, batch: Any, tensors: Iterable[Tensor | None]) -> None:
-        """Let the model's stream use a batch and ``tensors``, which existed at the last
-        ``mark``."""
+        """Let the model's stream use a batch, and ``tensors`` that existed at the last ``mark``."""
         if self._is_ready is None:
             return
         model = torch.cuda.current_stream(self._device)

@@ -49,11 +49,8 @@ class ShardedEmbeddingCollection(ShardedCollection):
         self._replicated = {table.name for table in self.replicated}
 
     def forward(self, features: KeyedJaggedTensor) -> dict[str, JaggedTensor]:
-        """Look up; see ``EmbeddingCollection.forward``.
-
-        Raises:
-            InputError: the batch of some rank is bad: the same message on every rank.
-        """
+        """Look up; see ``EmbeddingCollection.forward``. Raises InputError if the batch of some rank
+        is bad: the same message on every rank."""
         incoming = self.incoming(features)
         sharded = list[JaggedTensor]()
         if self.layout.lookups:

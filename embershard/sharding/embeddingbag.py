@@ -90,11 +90,8 @@ class ShardedEmbeddingBagCollection(ShardedCollection):
         self._exchange = OutputDist(self.layout, env, self.comms)
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
-        """Look up and pool; see ``EmbeddingBagCollection.forward``.
-
-        Raises:
-            InputError: the batch of some rank is bad: the same message on every rank.
-        """
+        """Look up and pool; see ``EmbeddingBagCollection.forward``. Raises InputError if the batch
+        of some rank is bad: the same message on every rank."""
         incoming, parts = self.incoming(features), list[Tensor]()
         if self.layout.lookups:
             if self._positions is not None:
@@ -135,7 +132,6 @@ class ShardedEmbeddingBagCollection(ShardedCollection):
         return list(self._configs)
 
     def is_weighted(self) -> bool:
-        """True if rows are multiplied by the weights of ids."""
         return self._is_weighted
 
 
@@ -175,12 +171,8 @@ class ShardedFeatureProcessedEmbeddingBagCollection(nn.Module):
         )
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
-        """See ``ShardedEmbeddingBagCollection.forward``.
-
-        Raises:
-            InputError: the batch of some rank is bad, such as a bag with more ids than position
-                weights: the same message on every rank.
-        """
+        """See ``ShardedEmbeddingBagCollection.forward``. Also raises InputError for a bag with more
+        ids than position weights."""
         pooled: KeyedTensor = self._embedding_bag_collection(features)
         return pooled
 
@@ -203,11 +195,9 @@ class _PositionWeights:
         self._firsts = torch.tensor(firsts_of_parts, dtype=torch.int64, device=env.device)
 
     def weights(self, incoming: Incoming) -> Tensor:
-        """Weight of each id by its position: float32 ``(total,)``.
-
-        Each rank gets the part of the gradient that its shards contribute. Replicated parameters
-        are averaged over ranks, so the gradient is multiplied by the number of ranks here.
-        """
+        """Weight of each id by its position: float32 ``(total,)``. Each rank gets its shards' part
+        of the gradient. It is multiplied by the number of ranks, since replicated parameters are
+        averaged."""
         assert incoming.weights is not None
         every = torch.cat(self._weights)
         if every.requires_grad:

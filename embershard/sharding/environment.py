@@ -119,11 +119,8 @@ def _check_local_size(local_size: int | None, world_size: int) -> int | None:
 
 
 def local_world_size(default: int) -> int:
-    """Ranks of this host: ``LOCAL_WORLD_SIZE`` of torchrun, or ``default`` if it is not set.
-
-    Raises:
-        InputError: it is not a number of at least 1.
-    """
+    """Ranks of this host: ``LOCAL_WORLD_SIZE`` of torchrun, or ``default`` if it is not set. Raises
+    InputError if it is not a number of at least 1."""
     value = os.environ.get("LOCAL_WORLD_SIZE")
     if value is None:
         return default
@@ -146,8 +143,7 @@ def _local_size(pg: Any) -> int:
 
 
 def _own_group(pg: Any, parts: Sequence[list[int]], timeout: timedelta) -> Any:
-    """Make the group of this rank's part. Every rank of ``pg`` helps to make the groups of all
-    parts."""
+    """Make the group of this rank's part. Every rank of ``pg`` helps to make all groups."""
     own = dist.get_rank()
     joint_parts = [ranks for ranks in parts if own in ranks or not _is_part(pg)]
     groups = [_new_group(pg, ranks, timeout, dist.get_backend(pg)) for ranks in joint_parts]
@@ -166,11 +162,9 @@ def _new_group(pg: Any, ranks: list[int], timeout: timedelta, backend: str) -> A
 
 
 def _equalize_group_counts(pg: Any) -> None:
-    """Give every rank of ``pg`` the same number of groups, by adding groups of one rank.
-
-    With local synchronization, torch derives a group's name from this number. Ranks with different
-    numbers would wait under different names.
-    """
+    """Give every rank of ``pg`` the same number of groups, by adding groups of one rank. With local
+    synchronization, torch derives a group's name from this number, so ranks with different numbers
+    would wait under different names."""
     count = _group_count()
     everyone = [count] * dist.get_world_size(pg)
     with collective(pg):
@@ -180,8 +174,7 @@ def _equalize_group_counts(pg: Any) -> None:
 
 
 def _group_count() -> int:
-    """Number of groups of this rank. From torch 2.14 on, also groups that it only helped to
-    make."""
+    """Number of groups of this rank. From torch 2.14 on, also groups that it helped to make."""
     world = dist.distributed_c10d._world
     return world.group_count if torch.__version__ >= "2.14" else len(world.pg_names)
 
@@ -194,18 +187,11 @@ def agree(
     error: type[EmbershardError] = InputError,
     what: str = "plan and tables",
 ) -> Built:
-    """Build something on every rank that must be equal on all.
+    """Build something on every rank that must be equal on all, by the lines of ``describe``.
 
-    Args:
-        group: ranks. None: only this process, whose exceptions are raised unchanged.
-        build: may raise.
-        describe: lines that are equal if the results are. By default nothing is compared.
-        what: name of the result in the message.
-
-    Raises:
-        InputError: building failed on some rank, or the lines differ: the same message on every
-            rank, with the rank's number. It is an ``error``, and of the original class if that is
-            an ``error``.
+    Raises InputError if building failed on some rank or the lines differ: the same message on every
+    rank, with the rank's number. It is an ``error``, and of the original class if that is an
+    ``error``. If ``group`` is None, exceptions are raised unchanged.
     """
     if group is None:
         return build()
@@ -255,16 +241,9 @@ def _first_difference(group: Any, rank: int, lines: list[str]) -> str:
 def from_rank_0(
     group: Any, build: Callable[[], Built], *, error: type[EmbershardError] = InputError
 ) -> Built:
-    """Build something on rank 0 and send it to every rank.
-
-    Args:
-        group: ranks. None: only this process, whose exceptions are raised unchanged.
-        build: called on rank 0. Its result must be picklable.
-
-    Raises:
-        InputError: ``build`` raised: the same message on every rank. It is an ``error``, and of the
-            original class if that is an ``error``.
-    """
+    """Build something picklable on rank 0 and send it to every rank. If ``build`` raises, every
+    rank raises the same error, as in ``agree``. If ``group`` is None, exceptions are raised
+    unchanged."""
     if group is None:
         return build()
     box: list[Any] = [None, None]

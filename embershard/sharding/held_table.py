@@ -27,11 +27,9 @@ FIRST_COLUMN: Sequence[Span] = [(0, 1)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldTable:
-    """A table that trains in backward or is sharded, and its shards on this rank.
-
-    Its tensors are views in the coordinates of the whole table: ``ShardedTensor``s, or plain
-    tensors if the whole table is in this process.
-    """
+    """A table that trains in backward or is sharded, and its shards on this rank. Its tensors are
+    views in the coordinates of the whole table: ``ShardedTensor``s, or plain tensors if the whole
+    table is in this process."""
 
     name: str
 
@@ -62,8 +60,7 @@ class HeldTable:
         return self.of_values({local.shard: local.weight for local in self.local}, self.dtype)
 
     def state(self) -> dict[str, Tensor]:
-        """State of the optimizer in backward by name: ``momentum1``, ``momentum2``, and ``steps``
-        if this rank has a shard."""
+        """State by name: ``momentum1``, ``momentum2``, and ``steps`` if this rank has a shard."""
         columns = {} if self.optimizer is None else self.optimizer.state_columns
         by_name = dict(zip(STATES, columns, strict=False))
         for local in self.local:
@@ -79,8 +76,7 @@ class HeldTable:
         return states
 
     def accesses(self) -> Tensor | None:
-        """Lookups of each row, int64 ``(rows,)``. None if they are not counted, or by another
-        module."""
+        """Lookups of each row, int64 ``(rows,)``. None if this module does not count them."""
         counts = {local.shard: local.accesses for local in self.local if local.accesses is not None}
         # Shards with other columns count the same lookups.
         return self.of_rows(counts, torch.int64, FIRST_COLUMN) if counts else None
@@ -97,13 +93,8 @@ class HeldTable:
         ranges: Sequence[Span] | None = None,
     ) -> Tensor:
         """A tensor with one number for each row and column range: the rows of the first range,
-        those of the second, and so on, in one dimension.
-
-        Args:
-            tensors: this rank's ``(rows,)`` by shard.
-            dtype: dtype of all tensors.
-            ranges: column ranges. None: those between all edges of shards.
-        """
+        those of the second, and so on, in one dimension. By default, ranges are those between all
+        edges of shards."""
         ranges = ranges or column_ranges(shard.columns for shard in self.shards)
         num_rows = self.size[0]
         regions = [

@@ -44,8 +44,7 @@ def group_of(model: nn.Module, group: Any) -> Any:
 
 
 def held_tables(model: nn.Module) -> list[HeldTable]:
-    """Tables that train in backward or are sharded, for models of several ranks or of one
-    process."""
+    """Tables that train in backward or are sharded."""
     if isinstance(model, DistributedModelParallel):
         sharded = model.sharded_modules().items()
         return [table for path, module in sharded for table in module.held_tables(path)]
@@ -78,8 +77,7 @@ def _count(counts: AccessCounts, module: Any, inputs: tuple[KeyedJaggedTensor]) 
 
 
 def whole_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Parameters and persistent buffers that every process holds whole, by name: all but
-    ``held_tables``."""
+    """Parameters and persistent buffers that every process holds whole, by name."""
     tables = held_tables(model)
     trained = {table.weight_key for table in tables}
     shards = {id(local.parameter) for table in tables for local in table.local}
@@ -162,8 +160,7 @@ def counters_of_replicas(model: nn.Module) -> list[Block]:
 
 
 def saved_replica_accesses(model: nn.Module, group: Any) -> dict[str, Tensor]:
-    """Access counts of data_parallel tables, summed over ranks. Every rank of the group calls
-    this."""
+    """Access counts of data_parallel tables, summed over ranks. Every rank calls this."""
     sums = dict[str, Tensor]()
     for block in counters_of_replicas(model):
         sums[block.key] = block.tensor.clone()

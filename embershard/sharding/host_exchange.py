@@ -18,13 +18,8 @@ from embershard.sharding.vector_exchange import (
 
 
 class HostExchange:
-    """All-to-all between the ranks with the same place on their hosts.
-
-    Each of these ranks has the columns of its host, for the batches of all of them.
-
-    Args:
-        columns: columns of each host, and their places in the output.
-    """
+    """All-to-all between the ranks with the same place on their hosts. Each of them has the columns
+    of its host, for the batches of all of them. ``columns`` has the columns of each host."""
 
     def __init__(self, env: ShardingEnv, comms: QCommsConfig, columns: Sequence[Columns]) -> None:
         assert env.local_size is not None
@@ -48,13 +43,9 @@ class HostExchange:
         return self.to_hosts(gradient / len(self._columns), examples)
 
     def to_ranks(self, values: Tensor, examples: Sequence[int], *, output: Tensor) -> None:
-        """Add all columns of this rank's examples to ``output``.
-
-        Args:
-            values: float32 ``(sum(rows), columns of this host)``.
-            examples: examples of each rank.
-            output: float32 ``(B, columns)``.
-        """
+        """Add all columns of this rank's examples to ``output``, float32 ``(B, columns)``.
+        ``values`` is float32 ``(sum(rows), columns of this host)``, ``examples`` has the examples
+        of each rank."""
         sent, received = self._blocks(examples)
         flat = self._exchange(values.flatten(), sent, received, is_backward=False)
         for (block,), columns in zip(split_blocks(flat, received), self._columns, strict=True):

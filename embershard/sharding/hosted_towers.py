@@ -20,13 +20,8 @@ _NO_OPTIMIZERS: Mapping[int, torch.optim.Optimizer] = MappingProxyType({})
 
 
 class HostedTowers:
-    """Runs each tower only on the host of its tables, where its vectors stay.
-
-    Every rank holds all towers and trains those of its host. ``gather`` updates the others.
-
-    Args:
-        hosts: host of each tower.
-    """
+    """Runs each tower only on the host of its tables, where its vectors stay. Every rank holds all
+    towers and trains those of its host. ``gather`` updates the others."""
 
     def __init__(
         self,
@@ -111,6 +106,5 @@ def _hosts_of(
 
 
 def _to(value: Any, device: torch.device | str) -> Any:
-    """Copy tensors in lists and dictionaries to a device. Step counts, which have no dimension, are
-    not copied."""
+    """Copy tensors in lists and dictionaries to a device, except step counts without dimensions."""
     return tree_map(lambda x: x.to(device) if isinstance(x, Tensor) and x.dim() else x, value)

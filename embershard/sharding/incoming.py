@@ -1,5 +1,4 @@
-"""``Receiver`` turns the ids that all ranks sent into ``Incoming``, the input of this rank's
-kernels."""
+"""``Receiver`` turns the ids that all ranks sent into ``Incoming``, the input of kernels."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

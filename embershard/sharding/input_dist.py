@@ -32,16 +32,10 @@ def _spans(lengths: Iterable[int]) -> Spans:
 
 class InputDist:
     """Exchanges the batches of all ranks in three steps: constructor, ``send()``, ``finish()``.
-
     Each step starts the communication that the next step waits for, so that other work can run in
-    between. Every rank builds them with the same collections, in the same order.
-
-    Args:
-        requests: receiver and input of each collection. Empty: ranks only tell each other whether
-            they have a batch.
-        failure: reason why this rank has no batch. None: it has one.
-        is_end: True if this rank has no batch because its data has ended.
-    """
+    between. Every rank builds them with the same collections, in the same order. Without
+    ``requests``, ranks only tell each other whether they have a batch. This rank has none if there
+    is a ``failure``, or ``is_end``: its data has ended."""
 
     def __init__(
         self,
@@ -53,7 +47,7 @@ class InputDist:
     ) -> None:
         self._env = env
         self.is_end = False
-        """Set by ``send()``: True if the data of all ranks has ended, so that ``finish()`` returns
+        """Set by ``send()``: True if the data of all ranks has ended; ``finish()`` returns
         nothing."""
         self._receivers = [receiver for receiver, _ in requests]
         self._streams = [_spans(receiver.streams) for receiver in self._receivers]
@@ -140,7 +134,7 @@ class InputDist:
         return torch.cat(parts)
 
     def _read_sizes(self, received: Tensor, sent: Sequence[Tensor]) -> list[Sizes]:
-        """Sizes of each collection, from those received, ``(ranks, numbers)`` on CPU, and those
+        """Sizes of each collection, from those received (CPU, ``(ranks, numbers)``) and those
         sent."""
         parts = [self._split_sizes(part, to) for to, part in enumerate(sent)]
         _, examples, *counts = self._split_sizes(received, self._env.rank)

@@ -77,8 +77,7 @@ class Part:
         return self.shard.columns[1] - self.shard.columns[0]
 
     def kernel(self, *, pooled: bool) -> tuple[FusedOptimizer | None, DataType, str, int]:
-        """Key that is equal for parts of one kernel call. A call that does not pool has one
-        width."""
+        """Key of the kernel call, equal for its parts. A call that does not pool has one width."""
         return self.group, self.data_type, self.compute_kernel, 0 if pooled else self.width
 
 
@@ -123,18 +122,9 @@ def build_layout(
     *,
     pooled: bool = True,
 ) -> Layout:
-    """Build the layout of tables that are not replicated.
-
-    Every rank needs the buckets and columns of all ranks. The time is linear in the number of
-    ranks, since each shard is read once for each of its buckets.
-
-    Args:
-        tables: tables that are sharded.
-        plan: checked sharding of each table.
-        optimizers: optimizer of each table whose kernel is not dense.
-        world_size: number of ranks.
-        pooled: True if kernels sum bags, False if they return every row.
-    """
+    """Build the layout of tables that are not replicated. ``optimizers`` has those of tables whose
+    kernel is not dense. ``pooled`` is False if kernels return every row. The time is linear in the
+    number of ranks, since each shard is read once for each of its buckets."""
     lookups = _lookups(tables)
     types = {table.name: table.data_type for table in tables}
     buckets = list[Bucket]()

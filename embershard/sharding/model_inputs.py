@@ -73,8 +73,7 @@ class ModelInputs:
         failure: Exception | None = None,
         is_end: bool = False,
     ) -> Exchange:
-        """Start to exchange inputs with known places, unless they were exchanged before. For
-        ``failure`` and ``is_end`` see ``InputDist``."""
+        """Start to exchange inputs with known places, unless they were exchanged before."""
         inputs = [
             (self._modules[path], _resolve(arguments, place))
             for path, place in (self._agreed or {}).items()

@@ -101,11 +101,8 @@ class DistributedModelParallel(nn.Module):
         self._signature = inspect.signature(module.forward)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the model. Every rank calls it with the same kinds of arguments.
-
-        Raises:
-            InputError: the batch of some rank is bad: the same message on every rank.
-        """
+        """Call the model. Every rank calls it with the same kinds of arguments. Raises InputError
+        if the batch of some rank is bad: the same message on every rank."""
         self._gradients.begin()
         with self._inputs.exchanged(self._signature.bind(*args, **kwargs).arguments):
             return self.module(*args, **kwargs)
@@ -136,15 +133,9 @@ class DistributedModelParallel(nn.Module):
         return CombinedOptimizer([(path, sharded.fused_optimizer) for path, sharded in modules])
 
     def time_lookups(self) -> LookupClock:
-        """Measure the CPU time of this rank's lookups and updates in training from now on.
-
-        Returns:
-            Clock of all collections. For kernels made of torch operators, it misses a part of
-            backward.
-
-        Raises:
-            InputError: the tables are not on CPU.
-        """
+        """Measure the CPU time of this rank's lookups and updates in training from now on. For
+        kernels made of torch operators, the clock misses a part of backward. Raises InputError if
+        the tables are not on CPU."""
         if self._env.device.type != "cpu":
             raise InputError(f"time_lookups: expected tables on cpu, got {self._env.device}")
         clock = LookupClock()
@@ -153,14 +144,9 @@ class DistributedModelParallel(nn.Module):
         return clock
 
     def access_counts(self) -> dict[str, Tensor]:
-        """Lookups of each row in training, summed over all ranks. Every rank calls it.
-
-        Returns:
-            ``<path>.<table>`` -> int64 ``(num_embeddings,)`` on CPU, the same on every rank.
-
-        Raises:
-            InputError: they are not counted.
-        """
+        """Lookups of each row in training, summed over all ranks: ``<path>.<table>`` -> int64
+        ``(num_embeddings,)`` on CPU, the same on every rank. Every rank calls it. Raises InputError
+        if they are not counted."""
         if not self._counts_accesses:
             raise InputError("access_counts: expected a model built with count_accesses, got none")
         counts_of_tables = dict[str, Tensor]()
@@ -202,21 +188,15 @@ class DistributedModelParallel(nn.Module):
     def load_state_dict(  # type: ignore[override]
         self, state_dict: Mapping[str, Any], strict: bool = True
     ) -> Any:
-        """Copy a state dict with shards of the same plan, or with whole tensors.
-
-        Raises:
-            RuntimeError: other names if ``strict``, or tensors that do not fit.
-        """
+        """Copy a state dict with shards of the same plan, or with whole tensors. Raises
+        RuntimeError for other names if ``strict``, or for tensors that do not fit."""
         return self.module.load_state_dict(state_dict, strict=strict)
 
 
 class _DenseGradients:
-    """Averages gradients of replicated parameters at the end of each backward pass.
-
-    Every pass that reaches a replicated parameter or a sharded collection ends with the all-reduce,
-    so that all ranks enter it. Gradients of towers are averaged over the ranks of their host.
-    Gradients of dense shards are averages already.
-    """
+    """Averages gradients of replicated parameters at the end of each backward pass that reaches one
+    or a sharded collection, so that all ranks enter the all-reduce. Gradients of towers are
+    averaged over the ranks of their host. Gradients of dense shards are averages already."""
 
     def __init__(
         self,

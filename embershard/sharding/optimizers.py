@@ -1,5 +1,4 @@
-"""Optimizers that train tables in their backward pass, and ``RowWiseAdagrad``, which torch
-lacks."""
+"""Optimizers that train tables in backward, and ``RowWiseAdagrad``, which torch lacks."""
 
 import logging
 import math

@@ -48,14 +48,9 @@ class Outgoing:
 
 
 class Sorter:
-    """Checks a batch and sorts its ids by rank.
-
-    Args:
-        is_weighted: True to send the weights of ids.
-        replicated: tables that every rank holds. Their features are checked and not sent.
-        pooled: True if bags are summed. If not, positions of ids are kept.
-        max_lengths: feature -> most ids of a bag, to send positions in place of weights.
-    """
+    """Checks a batch and sorts its ids by rank. Features of ``replicated`` tables are checked and
+    not sent. If not ``pooled``, positions of ids are kept. ``max_lengths`` has the most ids of a
+    bag by feature, to send positions in place of weights."""
 
     def __init__(
         self,

@@ -23,8 +23,6 @@ from embershard.sharding.vector_exchange import (
 
 
 class OutputDist:
-    """Exchanges the pooled vectors of one collection."""
-
     def __init__(
         self, layout: Layout, env: ShardingEnv, comms: QCommsConfig, *, all_shared: bool = False
     ) -> None:
@@ -36,15 +34,13 @@ class OutputDist:
         if any(columns.widths for columns in self._routes.sums):  # The same on every rank.
             self._hosts = HostExchange(env, comms, self._routes.sums)
         self._local = env.local_size or env.world_size
-        # Used if no columns are summed: place in the output, and the rank and columns that it comes
-        # from.
+        # Used without sums: place in the output, and the rank and columns that it comes from.
         self._pieces = sorted(
             (copy.target, rank, copy.source, copy.width)
             for rank, columns in enumerate(self._routes.direct)
             for copy in columns.copies
         )
-        # True if every rank returns a part of all columns, as with tables that are cut by rows
-        # only.
+        # True if every rank returns a part of all columns, such as row ranges.
         whole = (Copy(0, 0, layout.dim),)
         self._is_whole = len(layout.parts) > 1 and all(
             columns.copies == whole for columns in self._routes.direct
@@ -54,16 +50,9 @@ class OutputDist:
         self._mean_places = torch.tensor(mean_places, dtype=torch.int64, device=env.device)
 
     def forward(self, pooled: Tensor, examples: Sequence[int], divisors: Tensor) -> Tensor:
-        """Return the vectors of this rank's examples.
-
-        Args:
-            pooled: float32 ``(sum(examples), columns of this rank's parts)``.
-            examples: examples of each rank.
-            divisors: float32 ``(B, mean lookups)``.
-
-        Returns:
-            float32 ``(B, layout.dim)``.
-        """
+        """Return the vectors of this rank's examples, float32 ``(B, layout.dim)``. ``pooled`` is
+        float32 ``(sum(examples), columns of this rank's parts)``, and ``divisors`` is float32
+        ``(B, mean lookups)``."""
         rank, routes = self.env.rank, self._routes
         blocks = self._exchange_direct(self._outgoing(pooled, examples), examples)
         if not self.layout.is_partial:

@@ -39,9 +39,7 @@ class _Step:
 
 class _Pipeline(Generic[In, Out]):
     """A queue of batches that are fetched, and whose exchange is started, before their step.
-
-    Collectives match by their order, so every rank makes the same calls.
-    """
+    Collectives match by their order, so every rank makes the same calls."""
 
     _AHEAD: int
     """Number of steps whose exchange is started early."""
@@ -209,9 +207,6 @@ class TrainPipelineSparseDist(_Pipeline[In, Out]):
     Args:
         execute_all_batches: False: at the end of the data, the last batch is kept and comes first
             with the next ``dataloader_iter``.
-
-    Raises:
-        InputError: see ``TrainPipelineBase``.
     """
 
     _AHEAD = 2
@@ -233,11 +228,8 @@ class TrainPipelineSparseDist(_Pipeline[In, Out]):
         return self._model
 
     def attach(self, model: nn.Module | None = None) -> None:
-        """Exists for TorchRec's API; continuing after ``detach`` needs no call.
-
-        Raises:
-            InputError: another model.
-        """
+        """Exists for TorchRec's API; continuing after ``detach`` needs no call. Raises InputError
+        for another model."""
         if model not in (None, self._model):
             raise InputError("model: expected None or the pipeline's own, got another")
 
@@ -252,6 +244,5 @@ class EvalPipelineSparseDist(_Pipeline[In, Out]):
         super().__init__(model, optimizer, device)
 
     def progress(self, dataloader_iter: Iterator[In]) -> Out:
-        """Evaluate the next batch; see ``TrainPipelineBase.progress``."""
         with torch.no_grad():
             return self._forward(dataloader_iter)[1]

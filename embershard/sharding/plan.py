@@ -295,8 +295,7 @@ def _spans(sizes: Sequence[int]) -> list[Span]:
 
 
 def _integer(value: object, where: str) -> int:
-    """Convert an integer of Python, numpy or torch to Python's. Raises InputError for other types
-    and bool."""
+    """Convert an integer of Python, numpy or torch. Raises InputError for other types and bool."""
     try:
         if not isinstance(value, bool):
             return index(value)  # type: ignore[arg-type]

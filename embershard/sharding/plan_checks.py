@@ -26,12 +26,8 @@ def chosen_sharders(
     settings: str = "",
 ) -> dict[str, Sharder]:
     """The sharder of each collection in the plan, by path. Every rank calls this with the same
-    ``settings``.
-
-    Raises:
-        InputError: the plan does not fit the model or the ranks, or differs between ranks: the same
-            message on every rank, with the rank's number.
-    """
+    ``settings``. Raises InputError, the same on every rank, if the plan does not fit the model or
+    the ranks, or differs between ranks."""
     return agree(
         env.process_group,
         lambda: _check_plan(module, plan, sharders, env),

@@ -49,12 +49,8 @@ class Routes:
 
 
 def build_routes(layout: Layout, local_size: int | None, *, all_shared: bool = False) -> Routes:
-    """Build the routes of a layout.
-
-    Args:
-        local_size: ranks of a host. None: no column is summed inside hosts.
-        all_shared: True to route all columns through the hosts' sums.
-    """
+    """Build the routes of a layout. If ``local_size`` is None, no column is summed inside hosts. If
+    ``all_shared``, all columns go through the hosts' sums."""
     spans, local_size = [_spans(layout, rank) for rank in range(len(layout.parts))], local_size or 1
     sums, is_shared = list[list[Span]](), list[list[bool]]()
     for first in range(0, len(spans), local_size):

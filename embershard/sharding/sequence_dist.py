@@ -40,15 +40,9 @@ class SequenceDist:
         self._parts_of_rank = [len(own) for own in layout.parts]
 
     def forward(self, vectors: Tensor, incoming: Incoming) -> Tensor:
-        """Return the vectors of this rank's ids.
-
-        Args:
-            vectors: float32, flat: vectors of this rank's parts, part after part, rank after rank.
-            incoming: ids of these vectors.
-
-        Returns:
-            float32 ``(ids of all lookups, dim)``; zeros for ids of -1.
-        """
+        """Return the vectors of this rank's ids: float32 ``(ids of all lookups, dim)``; zeros for
+        ids of -1. ``vectors`` is float32, flat: those of this rank's parts, part after part, rank
+        after rank."""
         rows = self._rows(incoming)
         sent = _transpose_segments(vectors, incoming.counts * self._widths.unsqueeze(1))
         theirs, ours = self._theirs(incoming), self._ours(rows)

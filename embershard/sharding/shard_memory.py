@@ -62,13 +62,9 @@ def received_bytes(
     is_pooled: bool,
     batches_ahead: int = 0,
 ) -> Number:
-    """Bytes of a step's received ids and bags, and of vectors and their gradients.
-
-    Args:
-        id_bytes: bytes of one id.
-        is_pooled: True if a vector is returned for each bag, False for each id.
-        batches_ahead: number of further batches whose ids and bags a pipeline holds.
-    """
+    """Bytes of a step's received ids and bags, and of vectors and their gradients. If
+    ``is_pooled``, each bag has a vector, otherwise each id. A pipeline also holds the ids and bags
+    of ``batches_ahead`` further batches."""
     vectors = bags if is_pooled else ids
     batches = 1 + batches_ahead
     received = ids * (id_bytes * batches) + bags * (BAG_BYTES * batches)

@@ -25,19 +25,15 @@ class Region(NamedTuple):
     """A part of a sharded tensor, on any rank."""
 
     shard: Shard
-    """Shard whose rank holds the part."""
 
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]
 
 
 class StagedTensor(ShardedTensor):
-    """A ``ShardedTensor`` that ``async_save`` can copy.
-
-    Its stager (torch 2.11 to 2.14) needs the address of every tensor, which a ShardedTensor does
-    not have. For address 0, it makes a new tensor and copies the attributes one by one, with the
-    local shards. A process group cannot be copied, but its name can.
-    """
+    """A ``ShardedTensor`` that ``async_save`` can copy. Its stager (torch 2.11 to 2.14) needs the
+    address of every tensor. For address 0, it makes a new tensor and copies the attributes one by
+    one, with the local shards. A process group cannot be copied, but its name can."""
 
     def data_ptr(self) -> int:
         """0, since there is no memory besides that of the local shards."""
@@ -63,15 +59,8 @@ def sharded_tensor(
     dtype: torch.dtype,
     env: ShardingEnv,
 ) -> Any:
-    """Make a ``ShardedTensor`` on the ranks of ``env``, without communication.
-
-    Args:
-        size: shape of the whole.
-        regions: regions of all ranks, which tile the whole.
-        tensors: this rank's tensors by shard. The result shares their memory.
-        dtype: dtype of all regions.
-        env: the ranks; shards name them as devices.
-    """
+    """Make a ``ShardedTensor`` on the ranks of ``env``, without communication. The ``regions`` of
+    all ranks tile it. It shares the memory of ``tensors``, this rank's parts by shard."""
     ignore_deprecation()
     ranks = dist.get_process_group_ranks(env.process_group)
     device = next((tensor.device for tensor in tensors.values()), env.device)

@@ -62,7 +62,6 @@ class Sharder:
         qcomm_codecs_registry: Mapping[str, QCommsConfig] | None = None,
     ) -> None:
         self.comms = registered_comms(qcomm_codecs_registry)
-        """Data types of vectors and gradients between ranks."""
         self._default = None if fused_params is None else optimizer_of_params(fused_params)
 
     def can_shard(self, module: nn.Module) -> bool:
@@ -76,12 +75,9 @@ class Sharder:
         where: str,
         device: str,
     ) -> dict[str, FusedOptimizer]:
-        """Optimizer of each table whose kernel is not dense.
-
-        Raises:
-            InputError: a table without an optimizer, or with one that has no kernel on the device
-                or for a shard; or weights of ids that do not depend on positions only.
-        """
+        """Optimizer of each table whose kernel is not dense. Raises InputError for a table without
+        an optimizer, or with one that has no kernel on the device or for a shard; or for weights of
+        ids that do not depend on positions only."""
         if isinstance(module, FeatureProcessedEmbeddingBagCollection):
             module.position_weights()
             module = module.split()[1]

@@ -41,12 +41,9 @@ NAMES_SHOWN = 3
 
 
 class StateReads:
-    """The blocks to read into a model, and the work to do after reading them.
-
-    Args:
-        strict: True to refuse missing optimizer state, state of another optimizer, and entries of
-            neither the model nor its optimizer.
-    """
+    """The blocks to read into a model, and the work to do after reading them. If ``strict``,
+    missing optimizer state, state of another optimizer, and entries of neither the model nor its
+    optimizer are refused."""
 
     def __init__(
         self,
@@ -195,17 +192,9 @@ def _state_text(dims: Mapping[str, int], counts_steps: bool) -> str:
 def saved_weights(
     saved: Mapping[str, SavedTensor | None], expected: Collection[str], *, keep_others: bool = False
 ) -> dict[str, tuple[str, tuple[int, ...] | None]]:
-    """The weights in a folder, which may also have optimizer state and more.
-
-    Args:
-        saved: entries by key.
-        expected: names of the model's weights.
-        keep_others: False to leave out entries beside ``WRAPPERS``.
-
-    Returns:
-        Name without a wrapper's prefix -> key in the folder, and shape, or None if it is not a
-        tensor.
-    """
+    """The weights in a folder, which may also have optimizer state and more. Maps the name without
+    a wrapper's prefix to the key in the folder, and the shape, or None if it is not a tensor. If
+    not ``keep_others``, entries beside ``WRAPPERS`` are left out."""
     weights = dict[str, tuple[str, tuple[int, ...] | None]]()
     prefix = wrapper_prefix(saved, expected)
     is_wrapped = _top(prefix) in WRAPPERS and any(prefix + name in saved for name in expected)
@@ -254,8 +243,7 @@ def check_shapes(
     where: Path,
     hint: str = "",
 ) -> None:
-    """Refuse weights that are not those of a module. ``hint`` ends the message if there are unknown
-    names."""
+    """Refuse weights that are not a module's. ``hint`` ends the message about unknown names."""
     missing, unexpected = expected.keys() - shapes.keys(), shapes.keys() - expected.keys()
     if missing or unexpected:
         problems = [

@@ -55,8 +55,7 @@ class AccessCounts:
 
 
 class LookupClock:
-    """CPU seconds of a collection's kernels in training, in all threads, to compare with its
-    plan."""
+    """CPU seconds of a collection's kernels in training, in all threads."""
 
     def __init__(self) -> None:
         self.lookup_seconds = 0.0
@@ -120,7 +119,6 @@ class DenseTables:
         ]
 
     def lookup(self, rows: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
-        """Weighted sums of rows; see ``FusedTables.lookup``."""
         sums = [
             functional.embedding_bag(
                 rows[ids],
@@ -134,7 +132,6 @@ class DenseTables:
         return torch.cat(sums, dim=1)
 
     def gather(self, rows: Tensor, offsets: Tensor) -> Tensor:
-        """Rows without pooling; see ``FusedTables.gather``."""
         vectors = [
             functional.embedding(rows[ids], self.weights[table])
             for table, _, ids in self._calls(offsets)
@@ -322,17 +319,14 @@ class ShardedTables:
 def fill_shard(
     table: EmbeddingConfig, shard: Shard, weight: Tensor, seed: int, *, into: Tensor
 ) -> None:
-    """Initialize the weights ``into`` of a shard from those of the whole table.
-
-    If the table is on device meta, the shard gets new values by ``seed``, equal under every plan.
-    An ``init_fn`` fills the shard itself, so its values also depend on the plan.
-    """
+    """Initialize the weights ``into`` of a shard from those of the whole table. If that is on
+    device meta, they are new values by ``seed``, equal under every plan. An ``init_fn`` fills the
+    shard itself, so its values also depend on the plan."""
     if weight.device.type != "meta":
         into.copy_(weight[slice(*shard.rows), slice(*shard.columns)])
         return
     if table.init_fn is not None:
-        # Ranks often share torch's seed, with which all shards of one size would get the same
-        # values.
+        # Ranks often share torch's seed: all their shards of one size would get the same values.
         with torch.random.fork_rng([into.device] if into.is_cuda else []):
             # torch.manual_seed would also seed other devices, whose state would not be restored.
             shard_seed = _seed(f"{seed} {table.name} {shard.rows} {shard.columns}")

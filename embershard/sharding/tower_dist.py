@@ -29,11 +29,7 @@ from embershard.sharding.vector_exchange import QCommsConfig
 
 
 class TowerVectorDist(OutputDist):
-    """Exchanges vectors among the ranks of a host, by step 1 of ``OutputDist`` for all columns.
-
-    Each table is on one host. A rank gets the vectors of its host's tables, for the batches of all
-    ranks with its place on their hosts.
-    """
+    """Exchanges vectors among the ranks of a host, by step 1 of ``OutputDist`` for all columns."""
 
     def __init__(self, layout: Layout, env: ShardingEnv, comms: QCommsConfig) -> None:
         super().__init__(layout, env, comms, all_shared=True)

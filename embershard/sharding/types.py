@@ -1,8 +1,5 @@
-"""``ShardingPlan``: which rank holds which rectangles of which table.
-
-A sharding type only names a way of cutting; training reads the shards. They tile their table, as in
-a package's plan (``embershard.package.rectangles``), and their devices are ranks.
-"""
+"""``ShardingPlan``: which rank holds which rectangles of which table. A sharding type only names a
+way of cutting; training reads the shards. They tile their table, and their devices are ranks."""
 
 from __future__ import annotations
 

@@ -114,17 +114,9 @@ def exchange_vectors(
     comms: QCommsConfig,
     is_backward: bool,
 ) -> Tensor:
-    """Send blocks of vectors to each rank of a group, and receive blocks from each.
-
-    Args:
-        values: float32 ``(total,)``: the blocks for each rank, rank after rank, row-major.
-        sent: blocks for each rank.
-        received: blocks from each rank.
-        comms: data types between ranks, the same on every rank.
-
-    Returns:
-        float32 ``(total,)``: the received blocks, laid out like ``values``.
-    """
+    """Send blocks of vectors to each rank of a group, and receive blocks from each. ``values`` is
+    float32 ``(total,)``: the blocks for each rank, rank after rank, row-major. The result has the
+    received blocks in the same layout. Every rank passes equal ``comms``."""
     precision, scale = comms.forward_precision, comms.forward_loss_scale
     if is_backward:
         precision, scale = comms.backward_precision, comms.backward_loss_scale

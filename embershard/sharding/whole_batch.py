@@ -8,18 +8,10 @@ from embershard.collectives import collective
 
 
 def gather_batch(own: Tensor, numbers: Tensor, *, group: Any) -> tuple[Tensor, Tensor, int]:
-    """Gather the vectors of a batch that is spread over ranks. Every rank calls it, also without
-    rows.
-
-    Args:
-        own: float ``(B, d)``. Its gradient is the sum of the gradients on all ranks.
-        numbers: integers ``(B,)``.
-        group: the ranks.
-
-    Returns:
-        ``own`` and ``numbers`` of all ranks, rank after rank, and the position of this rank's first
-        row.
-    """
+    """Gather a batch that is spread over ranks: vectors ``own``, float ``(B, d)``, and integers
+    ``numbers``, ``(B,)``. Every rank calls it, also without rows. Returns those of all ranks, rank
+    after rank, and the position of this rank's first row. The gradient of ``own`` is the sum of the
+    gradients on all ranks."""
     rank = group.rank()
     sizes = torch.zeros(group.size(), dtype=torch.int64, device=own.device)
     sizes[rank] = len(own)

@@ -48,15 +48,9 @@ def auto_plan(
     train: Split,
     env: ShardingEnv,
 ) -> tuple[ShardingPlan, EmbeddingShardingPlanner | None]:
-    """Plan on rank 0 by the lookups of ``train``. Every rank calls this and receives the same plan.
-
-    Returns:
-        The plan, and on rank 0 the planner.
-
-    Raises:
-        ConfigError: no plan fits in memory, or the machine's file cannot be read; the same message
-            on every rank.
-    """
+    """Plan on rank 0 by the lookups of ``train``. Every rank calls this and receives the same plan;
+    rank 0 also receives the planner. Raises ConfigError on every rank if no plan fits in memory, or
+    the machine's file cannot be read."""
     planner: EmbeddingShardingPlanner | None = None
 
     def build() -> str:
@@ -123,7 +117,6 @@ def machine_of(config: RunConfig) -> Machine | None:
 
 
 def _all_reduce_seconds(model: nn.Module, sharders: Sequence[Sharder], topology: Topology) -> float:
-    """Seconds to average the gradients of the dense part."""
     tables = {
         id(parameter)
         for _, module, _ in shardable(model, sharders)
@@ -185,7 +178,6 @@ class _ZeroVectors(nn.Module):
         return dict(zip(names, vectors, strict=True))
 
     def embedding_configs(self) -> list[EmbeddingConfig]:
-        """The tables, in order."""
         return self._configs
 
 
@@ -196,11 +188,8 @@ def dense_step_seconds(
     train: Split,
     world_size: int,
 ) -> float:
-    """CPU seconds of a rank's step without lookups, updates and messages.
-
-    It reads a batch, runs the dense part forward and backward, and its optimizer: the median of a
-    few steps of a copy of the model. The model's collections may be on device meta.
-    """
+    """CPU seconds of a rank's step without lookups, updates and messages: the median of a few steps
+    of a copy of the model, whose collections may be on device meta."""
     twin = copy.deepcopy(model)
     for path, module, _ in list(shardable(twin, sharders)):
         twin.set_submodule(path, _ZeroVectors(module))

@@ -76,8 +76,6 @@ class _Document(Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """A trained model, its inputs and sample requests."""
-
     module: nn.Module
     schema: Schema
     samples: list[SampleRequest]
@@ -87,18 +85,9 @@ class Checkpoint:
 def write_checkpoint(
     path: Path, module: nn.Module, contents: Contents, *, group: Any = None
 ) -> None:
-    """Write a checkpoint beside its place and move it there whole.
-
-    Args:
-        path: folder of the checkpoint; replaced if it is there.
-        module: a module, or a ``DistributedModelParallel``, whose state dict is saved.
-        contents: all besides the weights.
-        group: the ranks, all of which call this; for None see ``save_state``.
-
-    Raises:
-        OSError: the checkpoint cannot be written there.
-        DataError: ``path`` is no folder, or rank 0 cannot write ``contents``.
-    """
+    """Write a checkpoint beside its place and move it there whole, over an earlier one. All ranks
+    of ``group`` call this; for None see ``save_state``. Raises OSError if the checkpoint cannot be
+    written there, and DataError if ``path`` is no folder or rank 0 cannot write ``contents``."""
     group = group_of(module, group)
     partial = start_checkpoint(path, contents, group=group)
     with _removed_on_error(partial, path):
@@ -120,14 +109,8 @@ def _removed_on_error(partial: Path, path: Path) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """A checkpoint without its weights.
-
-    Attributes:
-        model: ``name`` and ``arguments`` for ``build_model``.
-        schema: inputs and id maps.
-        samples: requests without outputs, at least one.
-        metrics: figures of the evaluation.
-    """
+    """A checkpoint without its weights. ``model`` has ``name`` and ``arguments`` for
+    ``build_model``. ``samples`` are requests without outputs, at least one."""
 
     model: Mapping[str, Any]
     schema: Schema
@@ -139,15 +122,9 @@ def start_checkpoint(
     path: Path, contents: Contents, *, training: str | None = None, group: Any = None
 ) -> Path:
     """Write all but the weights of a checkpoint beside its place ``path``. Rank 0 writes, and every
-    rank of ``group`` calls this. ``training``: text of training.json, or None.
-
-    Returns:
-        The folder, for ``move_checkpoint``.
-
-    Raises:
-        OSError: the checkpoint cannot be written there. With a group, DataError.
-        DataError: ``path`` is no folder.
-    """
+    rank of ``group`` calls this. ``training`` is the text of training.json. Returns the folder, for
+    ``move_checkpoint``. Raises DataError if ``path`` is no folder. If it cannot be written, raises
+    OSError, or DataError with a group."""
 
     def start() -> Path:
         if path.is_symlink() or (path.exists() and not path.is_dir()):
@@ -204,25 +181,15 @@ def load_checkpoint(path: str | Path, *, mapped: MappedTables | None = None) -> 
 
 
 def load_state(module: nn.Module, path: str | Path, *, mapped: MappedTables | None = None) -> None:
-    """Read a checkpoint's weights into a module of the same shape.
-
-    Args:
-        module: written in place.
-        path: folder of the checkpoint.
-        mapped: holds tables of the module; None if all are in memory.
-
-    Raises:
-        DataError: weights of other names or shapes, or a damaged folder.
-    """
+    """Read a checkpoint's weights into a module of the same shape, in place. ``mapped`` holds
+    tables of the module; None if all are in memory. Raises DataError for weights of other names or
+    shapes, or a damaged folder."""
     read_state(module, Path(path) / STATE, mapped=mapped)
 
 
 def latest_checkpoint(path: str | Path) -> Path:
-    """``path`` if it is a checkpoint, else the one of the highest step in it.
-
-    Raises:
-        DataError: neither.
-    """
+    """``path`` if it is a checkpoint, else the one of the highest step in it. Raises DataError if
+    there is neither."""
     path = Path(path)
     if not path.exists():
         raise DataError(f"{path}: expected a checkpoint, but nothing is there")
@@ -243,8 +210,8 @@ def checkpoints_in(folder: Path) -> list[Path]:
 
 
 def move_checkpoint(partial: Path, path: Path) -> None:
-    """Move a checkpoint into place once all of it is on disk. The one that was there is moved away
-    first, so that a reader never sees parts of both."""
+    """Move a checkpoint into place once all of it is on disk. The earlier one is moved away first,
+    so that a reader never sees parts of both."""
     sync_tree(partial)
     old: Path | None = None
     if path.exists():
@@ -257,8 +224,7 @@ def move_checkpoint(partial: Path, path: Path) -> None:
 
 
 def write_state(module: nn.Module, folder: Path, *, group: Any = None) -> None:
-    """Write a module's weights into a new folder. ``group``: the ranks; for None see
-    ``save_state``."""
+    """Write a module's weights into a new folder. For ``group`` None see ``save_state``."""
     group = group_of(module, group)
     tensors = state_tensors(module, group=group).items()
     weights = {key: tensor for key, tensor in tensors if not key.startswith(OPTIMIZER_STATE)}
@@ -267,13 +233,9 @@ def write_state(module: nn.Module, folder: Path, *, group: Any = None) -> None:
 
 def read_state(module: nn.Module, folder: Path, *, mapped: MappedTables | None = None) -> None:
     """Read weights into a module, in place, without a second copy of a table. Of tables in
-    ``mapped``, at most a chunk is in memory.
-
-    The folder's metadata is a pickle, so read only folders that you trust, as with torch.load.
-
-    Raises:
-        DataError: weights of other names or shapes, or a damaged folder.
-    """
+    ``mapped``, at most a chunk is in memory. The folder's metadata is a pickle, so read only
+    folders that you trust. Raises DataError for weights of other names or shapes, or a damaged
+    folder."""
     state = module.state_dict()
     saved = saved_weights(read_saved(folder), state)
     check_state(module, {name: shape for name, (_, shape) in saved.items()}, where=folder)
@@ -284,16 +246,9 @@ def read_state(module: nn.Module, folder: Path, *, mapped: MappedTables | None =
 def check_state(
     module: nn.Module, shapes: Mapping[str, tuple[int, ...] | torch.Size | None], *, where: Path
 ) -> None:
-    """Refuse weights that are not those of ``module``.
-
-    Args:
-        module: the module to load them into.
-        shapes: shape of each weight by name; None if it is no tensor.
-        where: file or folder of the weights, for the message.
-
-    Raises:
-        DataError: a name too many or too few, or another shape.
-    """
+    """Refuse weights that are not those of ``module``. ``shapes`` has the shape of each weight by
+    name, or None if it is no tensor. Raises DataError, which names ``where``, for a name too many
+    or too few, or another shape."""
     expected = {name: tuple(weight.shape) for name, weight in module.state_dict().items()}
     received = {name: None if shape is None else tuple(shape) for name, shape in shapes.items()}
     check_shapes(expected, received, kind=type(module).__name__, where=where)

@@ -1,23 +1,5 @@
-"""The configuration of a training run: one TOML file, read strictly.
-
-[data]
-name = "movielens"            # or "synthetic", or "parquet"
-
-[tasks.score]                 # the default: one task, named like the output that is served
-loss = "bce"                  # or "mse"
-
-[model]
-name = "dlrm"                 # or "din", or "two_tower"; class = "package.module:Class"
-embedding_dim = 16
-dense_layers = [32, 16]
-over_layers = [64, 32, 1]
-
-[training]
-batch_size = 512
-
-[checkpoint]
-folder = "checkpoints/movielens"
-"""
+"""The configuration of a training run: one TOML file, read strictly. docs/configuration.md has its
+keys."""
 
 from __future__ import annotations
 
@@ -211,8 +193,6 @@ class TrackingConfig(Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _File:
-    """A TOML file whose text has the line of each key."""
-
     path: Path
     text: str
 
@@ -237,8 +217,6 @@ class _File:
 
 
 class RunConfig(Section):
-    """A whole training run."""
-
     data: Annotated[
         Annotated[DataConfig, Tag("built-in")] | Annotated[ParquetConfig, Tag("parquet")],
         Discriminator(_data_kind),
@@ -267,23 +245,16 @@ class RunConfig(Section):
                 self.model.check()
 
     def refusal(self, *key: str, problem: str) -> ConfigError:
-        """The error to raise for a value that does not fit other settings or the data.
-
-        Args:
-            key: path of the key, such as ``"training", "id_dropout"``.
-            problem: "expected ..., got ...".
-        """
+        """The error to raise for a value that does not fit other settings or the data. ``problem``
+        is "expected ..., got ..."."""
         where = f"key {'.'.join(key)!r}" if self._file is None else self._file.where(key)
         return ConfigError(f"{where}: {problem}")
 
     @contextmanager
     def refusing(self, *key: str, what: str = "") -> Iterator[None]:
-        """Raise bad input in the block as a ``refusal`` of a key. A ConfigError stays as it is.
-
-        Args:
-            key: path of the key; for an OwnClassError, of its section.
-            what: start of the problem.
-        """
+        """Raise bad input in the block as a ``refusal`` of a key, whose problem starts with
+        ``what``. A ConfigError stays as it is. For an OwnClassError, ``key`` is that of its
+        section."""
         try:
             yield
         except ConfigError:
@@ -294,12 +265,8 @@ class RunConfig(Section):
 
 
 def read_config(path: Path) -> RunConfig:
-    """Read a run's TOML file.
-
-    Raises:
-        ConfigError: the file cannot be read, is not TOML, or has an unknown, missing or wrong
-            key; with its line.
-    """
+    """Read a run's TOML file. Raises ConfigError, with the line, if it cannot be read, is not TOML,
+    or has an unknown, missing or wrong key."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError as error:

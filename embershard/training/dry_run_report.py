@@ -65,13 +65,11 @@ class DryRun:
 
     setup: RunSetup
     memory: list[RankMemory]
-    """The memory of each rank."""
 
     step: int
     """Step to resume after; 0 starts from scratch."""
 
     def to_text(self) -> str:
-        """A summary, a list of the tables and one of the ranks."""
         config, dataset = self.setup.config, self.setup.dataset
         world_size = 1 if self.setup.env is None else self.setup.env.world_size
         sizes_of_epochs = batch_sizes(config.training, self.setup.train, world_size)
@@ -170,10 +168,8 @@ def _run_first_batch(setup: RunSetup) -> dict[str, int]:
 
 
 def rank_memory(setup: RunSetup, ids: Mapping[str, float]) -> list[RankMemory]:
-    """The memory of each rank; see docs/sharding.md, "Memory of a rank".
-
-    ``ids``: number of ids of each feature in a batch of all ranks.
-    """
+    """The memory of each rank; see docs/sharding.md, "Memory of a rank". ``ids`` has the number of
+    ids of each feature in a batch of all ranks."""
     settings, size = setup.config.training, 1 if setup.env is None else setup.env.world_size
     ahead = 0 if setup.env is None else BATCHES_AHEAD
     # A gradient and the optimizer's numbers, for each parameter that the dense optimizer trains.

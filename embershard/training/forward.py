@@ -33,16 +33,9 @@ def logits_of(
     schema: Schema,
     kinds: tuple[type[nn.Module], ...] = COLLECTIONS,
 ) -> Tensor:
-    """Logits of a batch, float32 ``(B, T)``.
-
-    A model that calls ``to_examples``, or looks up sequences, computes the user side of a batch of
-    requests once per request. In other models, collections repeat a request's vectors for each of
-    its examples.
-
-    Args:
-        schema: inputs and their scopes.
-        kinds: classes of collections.
-    """
+    """Logits of a batch, float32 ``(B, T)``. A model that calls ``to_examples``, or looks up
+    sequences, computes the user side of a batch of requests once per request. In other models,
+    collections of ``kinds`` repeat a request's vectors for each of its examples."""
     request_of = _request_of_example(batch, schema)
     collections = [] if request_of is None else list(_collections(module, kinds))
     if request_of is None or not (has_marks(module) or any(map(_has_sequences, collections))):

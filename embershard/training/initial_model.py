@@ -1,8 +1,6 @@
-"""A new model whose weights depend only on the seed, not on the ranks or the plan.
-
-The dense part is drawn as if every table had one row. Each table is drawn in blocks of rows, by
-seed, name and block.
-"""
+"""A new model whose weights depend only on the seed, not on the ranks or the plan. The dense part
+is drawn as if every table had one row. Each table is drawn in blocks of rows, by seed, name and
+block."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -84,8 +82,8 @@ def small_model(name: str, arguments: Mapping[str, Any], schema: Schema) -> nn.M
 def meta_model(
     name: str, arguments: Mapping[str, Any], schema: Schema
 ) -> tuple[nn.Module, dict[str, Collection]]:
-    """The model that ``build_model`` makes of these arguments, but with tables on device meta, and
-    its collections by module path. Raises InputError if the arguments do not fit the model."""
+    """``build_model`` with tables on device meta, and the collections by module path. Raises
+    InputError if the arguments do not fit the model."""
     model = small_model(name, arguments, schema)
     rows = {
         table["name"]: table["num_embeddings"]

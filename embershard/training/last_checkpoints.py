@@ -115,7 +115,6 @@ class LastCheckpoints:
 
     @property
     def latest(self) -> Path | None:
-        """The latest checkpoint in the folder."""
         return next(reversed(checkpoints_in(self._folder)), None)
 
     def best_steps(self) -> set[int]:
@@ -125,12 +124,9 @@ class LastCheckpoints:
         )
 
     def save(self, contents: Contents, state: RunState) -> None:
-        """Copy the state; write the copy while training goes on.
-
-        Raises:
-            OSError: some rank cannot write it, or could not write the one before.
-            DataError: rank 0 cannot write the files beside the weights.
-        """
+        """Copy the state; write the copy while training goes on. Raises OSError if some rank cannot
+        write it, or could not write the one before; DataError if rank 0 cannot write the other
+        files."""
         self._writer.wait()
         path = self._folder / str(state.step)
         partial = start_checkpoint(
@@ -154,14 +150,9 @@ class LastCheckpoints:
             partial.replace(path / TRAINING)
 
     def restore(self, path: Path) -> list[str]:
-        """Read a checkpoint into the model, its optimizers and torch's random numbers.
-
-        Returns:
-            Changes to optimizer state that another plan saved.
-
-        Raises:
-            DataError: it is damaged, or of another model; the same message on every rank.
-        """
+        """Read a checkpoint into the model, its optimizers and torch's random numbers. Returns
+        changes to optimizer state that another plan saved. Raises DataError, the same on every
+        rank, if it is damaged, or of another model."""
         notes = load_state(self._model, path / STATE, optimizer=self._optimizer, group=self._group)
         key = _rng_key(self._rank)
         numbers = torch.get_rng_state()
@@ -248,12 +239,9 @@ def settings_of(config: RunConfig) -> str:
 
 
 def read_run_state(path: Path, config: RunConfig, data: str) -> RunState:
-    """Read the progress of the run that wrote a checkpoint. ``data``: digest of the examples.
-
-    Raises:
-        DataError: training.json cannot be read.
-        ConfigError: the run has other settings than ``config``, or other examples.
-    """
+    """Read the progress of the run that wrote a checkpoint. Raises DataError if training.json
+    cannot be read, and ConfigError if the run has other settings, or other examples than the digest
+    ``data``."""
     state = _read(path / TRAINING)
     if state.step != int(path.name):
         raise DataError(f"{path / TRAINING}: expected step {path.name}, got {state.step}")

@@ -18,17 +18,9 @@ def columns_of(labels: Tensor) -> Tensor:
 def loss_of(
     logits: Tensor, batch: Batch, tasks: Iterable[TaskConfig], *, in_batch: bool = False
 ) -> Tensor:
-    """Sum over labels that count: task weight x row weight x loss.
-
-    A label that does not count adds nothing to the gradient either.
-
-    Args:
-        logits: float32 ``(B, T)``.
-        batch: the batch of the logits.
-        tasks: T tasks, in the order of the columns.
-        in_batch: true if ``logits`` are log probabilities of two towers with the loss ``in_batch``.
-            The loss is then the label times their negative.
-    """
+    """Sum over labels that count: task weight x row weight x loss. A label that does not count adds
+    nothing to the gradient either. ``logits`` are float32 ``(B, T)``. If ``in_batch``, they are log
+    probabilities of two towers; the loss is the label times their negative."""
     labels = columns_of(batch.labels)
     unknown = labels.isnan()
     has_unknown = bool(unknown.any())

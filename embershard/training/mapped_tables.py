@@ -12,26 +12,16 @@ from embershard.modules.tables import Table
 
 
 class MappedTables:
-    """Tables in files, so that the system can write their pages to disk. They do not train.
-
-    Args:
-        folder: folder for a file of each table. It may be deleted once the tables are not used.
-    """
+    """Tables in files, so that the system can write their pages to disk. They do not train. The
+    ``folder`` may be deleted once the tables are not used."""
 
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder)
         self._files = list[mmap.mmap]()
 
     def place(self, module: nn.Module) -> None:
-        """Give every table on device meta a file of zeros.
-
-        Args:
-            module: module whose collections are changed in place.
-
-        Raises:
-            InputError: something else is on device meta.
-            OSError: a file cannot be made, or the disk is too small.
-        """
+        """Give every table on device meta a file of zeros, in place. Raises InputError if something
+        else is on device meta, and OSError if a file cannot be made, or the disk is too small."""
         for table in module.modules():
             if isinstance(table, Table) and table.weight.is_meta:
                 table.weight = nn.Parameter(self._new(table.weight), requires_grad=False)
@@ -40,8 +30,7 @@ class MappedTables:
                 raise InputError(f"{name}: expected a tensor with data, got one on device meta")
 
     def release(self) -> None:
-        """Free the files' pages in this process. Their content stays and is mapped again when it
-        is read."""
+        """Free the files' pages in this process. They are mapped again when they are read."""
         for file in self._files:
             file.madvise(mmap.MADV_DONTNEED)
 

@@ -135,8 +135,7 @@ def evaluate_task(
     request: Tensor | None = None,
     rank_at: int = RANK_AT,
 ) -> TaskEvaluation:
-    """Evaluate the logits of one task; for arguments see ``evaluate_logits``. Figures that the
-    labels or weights do not allow are NaN."""
+    """Evaluate one task, as ``evaluate_logits``. Figures that the data do not allow are NaN."""
     counted = ~labels.isnan()
     nan, examples = math.nan, int(counted.sum())
     if loss == "bce":

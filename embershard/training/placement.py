@@ -32,12 +32,9 @@ def plan_of(
     world_size: int,
     local_size: int | None = None,
 ) -> ShardingPlan:
-    """The cut of each table. ``collections``: by path in the model.
-
-    Tables that lie on one rank or host go, the largest first, to the one with the fewest values.
-    Those of a tower of ``dmt`` go to one host.
-    ``local_size``: ranks of a host; torchrun's if None.
-    """
+    """The cut of each table of ``collections``, by path in the model. Tables that lie on one rank
+    or host go, the largest first, to the one with the fewest values. Those of a tower of ``dmt`` go
+    to one host."""
     for name in ("machine", "memory_bytes"):
         if value := getattr(config.sharding, name):
             problem = f"expected none without plan = {AUTO!r}, got {value!r}"
@@ -88,8 +85,8 @@ def read_plan(config: RunConfig) -> ShardingPlan | None:
 def _tower_hosts(
     config: RunConfig, tables: Sequence[EmbeddingConfig], hosts: int
 ) -> dict[str, int]:
-    """The host of each table of a tower, the largest tower first. Towers that share a table share a
-    host."""
+    """The host of each tower's table, the largest tower first. Towers with a common table share
+    it."""
     values, host_of = [0] * hosts, dict[str, int]()
     if not isinstance(config.model, DMTConfig):
         return host_of
@@ -142,8 +139,7 @@ def _cut(
 
 
 def _emptiest(values_held: list[int], values: int, places: Sequence[int]) -> int:
-    """The place with the fewest values, among ``places`` if there are any. It holds ``values`` more
-    from now on."""
+    """The place with the fewest values, among ``places`` if any. It gets ``values`` more."""
     place = min(places or range(len(values_held)), key=values_held.__getitem__)
     values_held[place] += values
     return place

@@ -12,12 +12,7 @@ from embershard.sharding import DistributedModelParallel
 
 
 class PlanClock:
-    """Times every step, and its lookups and updates.
-
-    Args:
-        model: the model, sharded by the plan.
-        planner: the planner that made the plan; None if this is not rank 0.
-    """
+    """Times every step, and its lookups and updates."""
 
     def __init__(
         self, model: DistributedModelParallel, planner: EmbeddingShardingPlanner | None
@@ -30,16 +25,12 @@ class PlanClock:
         self._started = time.process_time()
 
     def end(self) -> None:
-        """Stop the clock of the step."""
         self._steps += 1
         self._seconds += time.process_time() - self._started
 
     def finish(self, folder: Path, *, optimizer: str) -> MeasuredRun | None:
         """Mean seconds of a step, which rank 0 writes into the run's folder. Every rank calls this.
-
-        Returns:
-            None on other ranks than 0, and if no step was timed.
-        """
+        Other ranks return None, and rank 0 if no step was timed."""
         if self._steps == 0:
             return None
         clock = self._clock

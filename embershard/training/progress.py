@@ -11,8 +11,6 @@ from embershard.training.metrics import Evaluation, TaskEvaluation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingProgress:
-    """Progress of a run after a step."""
-
     step: int
     steps_max: int
     """Number of steps if the run does not stop early."""
@@ -39,8 +37,6 @@ class TrainingStopped(KeyboardInterrupt):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingResult:
-    """The result of a run."""
-
     checkpoint: Path
     """Checkpoint of the step that was best on validation, or of the last step without a validation
     split."""
@@ -50,8 +46,7 @@ class TrainingResult:
     split."""
 
     test_tasks: Mapping[str, TaskEvaluation]
-    """Evaluation of each task on the test split, with the best weights. Empty without such a
-    split."""
+    """Evaluation of each task on the test split, with the best weights; empty without one."""
 
     best_step: int
     steps: int

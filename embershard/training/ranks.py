@@ -50,8 +50,6 @@ LOST_PREFIX = "lost "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranks:
-    """The ranks that train together."""
-
     env: ShardingEnv | None
     """None if this is a single process without torchrun."""
 
@@ -64,15 +62,11 @@ class Ranks:
 
     @property
     def rank(self) -> int:
-        """Rank of this process."""
         return 0 if self.env is None else self.env.rank
 
     def on_gpus(self) -> Ranks:
-        """The ranks with a GPU each, which becomes the current one.
-
-        Raises:
-            InputError: a host has fewer GPUs than ranks; the same message on every rank.
-        """
+        """The ranks with a GPU each, which becomes the current one. Raises InputError, the same on
+        every rank, if a host has fewer GPUs than ranks."""
         assert self.env is not None, "ranks_of_torchrun refuses a single process"
         return replace(self, env=replace(self.env, device=self.agree(own_gpu)))
 
@@ -99,7 +93,6 @@ class Ranks:
         return agree(group, build, error=error)
 
     def final_message(self, error: BaseException, message: str) -> str | None:
-        """The text that this rank prints before it ends; see ``shared_message``."""
         if self.env is None or self.store is None:
             return message
         is_lost = isinstance(error, LostRankError)
@@ -113,16 +106,10 @@ class Ranks:
 
 @contextmanager
 def ranks_of_torchrun(device: str = "cpu") -> Iterator[Ranks]:
-    """The ranks that torchrun started, or a single process without torchrun.
-
-    Args:
-        device: cpu or cuda, for tables and batches. With cuda, tensors on GPUs travel over NCCL;
-            ``Ranks.on_gpus`` chooses the GPU of each rank. All others travel over gloo.
-
-    Raises:
-        InputError: cuda in a single process.
-        LostRankError: a collective failed in the block.
-    """
+    """The ranks that torchrun started, or a single process without torchrun, which raises
+    InputError for cuda. With ``device`` cuda, tensors on GPUs travel over NCCL, and
+    ``Ranks.on_gpus`` chooses the GPU of each rank. All others travel over gloo. Raises
+    LostRankError if a collective failed in the block."""
     if LAUNCHED not in os.environ:
         if device == "cuda":
             raise InputError(
@@ -147,8 +134,7 @@ def ranks_of_torchrun(device: str = "cpu") -> Iterator[Ranks]:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Let SIGINT, SIGTERM and SIGHUP end this process at once in the block, since a wait in C++
-    calls no Python handler."""
+    """Let SIGINT, SIGTERM and SIGHUP end this process at once: a wait in C++ calls no handler."""
     handlers = {}
     if threading.current_thread() is threading.main_thread():
         stops = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -185,12 +171,10 @@ def _job() -> str:
 
 
 def _agreed_name(store: Store, rank: int, world_size: int) -> str:
-    """A name that the processes agree on which torchrun started together.
-
-    torchrun keeps its store over restarts, with the addresses of ended processes, and gloo would
-    connect to those. So rank 0 offers a name, the others answer with names of their own, and they
-    take the offer once rank 0 has repeated their names.
-    """
+    """A name that the processes agree on which torchrun started together. torchrun keeps its store
+    over restarts, with the addresses of ended processes, to which gloo would connect. So rank 0
+    offers a name, the others answer with names of their own, and they take the offer once rank 0
+    has repeated their names."""
     mine = uuid.uuid4().hex
     deadline = time.monotonic() + TIMEOUT.total_seconds()
     if rank == 0:
@@ -221,11 +205,9 @@ def shared_message(
     store: Store, rank: int, world_size: int, message: str, *, is_lost: bool = False
 ) -> str | None:
     """The text that this rank prints before it ends with ``message``; None if another prints it.
-
     The rank waits up to 3 s for the messages of the others. The first of the ranks with the same
-    message prints it, and names these ranks unless all have it. ``is_lost``: a collective failed,
-    which is printed only if no rank has another message.
-    """
+    message prints it, and names these ranks unless all have it. If ``is_lost``, a collective
+    failed, which is printed only if no rank has another message."""
     ranks = range(world_size)
     keys = {other: f"ended/{other}" for other in ranks}
     store.set(keys[rank], LOST_PREFIX * is_lost + message)

@@ -52,15 +52,7 @@ LOSS_SMOOTHING = 0.05
 
 
 class Run:
-    """A run in one process, or one rank of it.
-
-    Args:
-        setup: the data, the model and its plan.
-        progress: see ``train``.
-        stop: see ``train``.
-        data: digest of the examples.
-        job: see ``train``.
-    """
+    """A run in one process, or one rank of it."""
 
     def __init__(
         self,
@@ -132,8 +124,7 @@ class Run:
         return self._last.latest if self._last.has_own else None
 
     def begin_anew(self) -> None:
-        """Delete an earlier run's checkpoints and measurements as soon as this one has a
-        checkpoint."""
+        """Delete an earlier run's checkpoints and measurements once this one has a checkpoint."""
 
         def forget() -> None:
             (self._folder / MEASURED).unlink(missing_ok=True)
@@ -148,11 +139,7 @@ class Run:
 
     def resume(self, checkpoints: Sequence[tuple[Path, RunState | DataError]]) -> None:
         """Resume from the first of these checkpoints, latest first, that can be read. A warning
-        says what is wrong with those before it.
-
-        Raises:
-            DataError: none can be read.
-        """
+        says what is wrong with those before it. Raises DataError if none can be read."""
 
         def begin() -> None:
             self._last.clear_partial()
@@ -254,7 +241,6 @@ class Run:
 
     @property
     def _examples(self) -> int:
-        """Number of examples of this step, on all ranks."""
         return int(self._sizes[self._state.step])
 
     def _fit_next(self, source: Iterator[Batch]) -> bool:
@@ -328,11 +314,8 @@ class Run:
         self._last.has_own = True
 
     def _evaluations(self, name: str, split: Split) -> dict[str, TaskEvaluation]:
-        """The evaluation of each task on a split, empty if there is no such split.
-
-        Raises:
-            ConfigError: the weights of the validation split leave no task to measure.
-        """
+        """The evaluation of each task on a split, empty if there is no such split. Raises
+        ConfigError if the weights of the validation split leave no task to measure."""
         if not len(split):
             return {}
         tasks, scored = self._config.tasks, self._score(split)

@@ -48,17 +48,13 @@ def checkpoints_to_resume(
     env: ShardingEnv | None,
     job: str | None,
 ) -> list[tuple[Path, RunState | DataError]]:
-    """Compare the ranks, and find the checkpoints to resume from; see ``train``. ``data``: digest
-    of the examples.
+    """Compare the ranks, and find the checkpoints to resume from; see ``train``. Returns them,
+    latest first, each with its progress or the error that hides it. At least one is readable.
+    Without any, the run starts from scratch.
 
-    Returns:
-        The checkpoints, latest first, each with its progress or the error that hides it. At least
-        one is readable. Empty: the run starts from scratch.
-
-    Raises:
-        ConfigError: ``resume`` with ``overwrite``, ranks with different settings or data, a plan
-            that cannot be read, or checkpoints of another run; the same message on every rank.
-        DataError: no checkpoint can be read; the same message on every rank.
+    Raises on every rank: ConfigError for ``resume`` with ``overwrite``, ranks with different
+    settings or data, a plan that cannot be read, or checkpoints of another run; DataError if no
+    checkpoint can be read.
     """
     group = None if env is None else env.process_group
     agree(
@@ -81,7 +77,6 @@ def checkpoints_to_resume(
 
 
 def write_job(config: RunConfig, job: str) -> None:
-    """Write the name of the job whose run the folder holds."""
     folder = folder_of(config)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / JOB).write_text(job, encoding="utf-8")
@@ -136,13 +131,9 @@ def _state_or_error(path: Path, config: RunConfig, data: str) -> RunState | Data
 
 @contextmanager
 def locked_folder(config: RunConfig) -> Iterator[None]:
-    """Make the folder of a run and lock it, so that one run at a time uses it.
-
-    The lock (flock) ends with the process. A new folder that stays empty is removed.
-
-    Raises:
-        ConfigError: another run has locked it, or it cannot be made.
-    """
+    """Make the folder of a run and lock it, so that one run at a time uses it. The lock (flock)
+    ends with the process. A new folder that stays empty is removed. Raises ConfigError if another
+    run has locked it, or it cannot be made."""
     folder = folder_of(config)
     is_new = not folder.exists()
     try:

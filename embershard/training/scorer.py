@@ -52,8 +52,7 @@ class Scored(NamedTuple):
 
 class Scorer:
     """Scores splits by a model, also between its training steps. The batches of a
-    ``DistributedModelParallel`` are pipelined. Each rank scores a part and receives all logits.
-    """
+    ``DistributedModelParallel`` are pipelined. Each rank scores a part and receives all logits."""
 
     def __init__(self, module: nn.Module, env: ShardingEnv | None = None) -> None:
         self._model, self._env = _Logits(module), env
@@ -62,7 +61,6 @@ class Scorer:
             self._pipeline = EvalPipelineSparseDist(self._model, None, module.env.device)
 
     def __call__(self, split: Split) -> Scored:
-        """Score all examples of a split, in their order."""
         env, was_training = self._env, self._model.module.training
         self._model.schema = split.schema
         self._model.eval()
@@ -103,8 +101,8 @@ class Scorer:
 
 
 def score(module: nn.Module, split: Split, env: ShardingEnv | None = None) -> Tensor:
-    """Logits of a split's examples in their order: float32 ``(N,)``, of several tasks ``(N, T)``.
-    For arguments see ``Scorer``."""
+    """Logits of a split's examples in their order: float32 ``(N,)``, of several tasks
+    ``(N, T)``."""
     logits = Scorer(module, env)(split).logits
     return logits.squeeze(1) if logits.shape[1] == 1 else logits
 
@@ -123,7 +121,6 @@ class _Logits(nn.Module):
     """A model with its batch, as a pipeline calls it."""
 
     schema: Schema
-    """Schema of the batches."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()

@@ -68,7 +68,6 @@ class RunSetup:
     """Its tables are on device meta."""
 
     collections: Mapping[str, Collection]
-    """Collections of the module, by path."""
 
     sharders: Sequence[Sharder]
     plan: ShardingPlan
@@ -76,15 +75,11 @@ class RunSetup:
     """The planner of an automatic plan, on rank 0."""
 
     def samples(self) -> list[SampleRequest]:
-        """Requests for the package's self-check."""
         return (self.valid if len(self.valid) else self.train).samples(SAMPLES)
 
     def show_plan(self, planned: Callable[[PlanReport], None] | None) -> None:
-        """Call ``planned`` on rank 0 if the plan is automatic. Every rank calls this.
-
-        Raises:
-            ConfigError: ``planned`` raised; the same message on every rank.
-        """
+        """Call ``planned`` on rank 0 if the plan is automatic. Every rank calls this. Raises
+        ConfigError on every rank if ``planned`` raised."""
 
         def show() -> None:
             if self.planner is not None and planned is not None:
@@ -112,12 +107,9 @@ class RunSetup:
 
 
 def set_up(config: RunConfig, dataset: Dataset[Any], env: ShardingEnv | None) -> RunSetup:
-    """Check the settings of a run with its data, and plan it. Every rank calls this.
-
-    Raises:
-        ConfigError: settings that contradict each other or the data; with file and line.
-        InputError: examples that cannot be looked up.
-    """
+    """Check the settings of a run with its data, and plan it. Every rank calls this. Raises
+    ConfigError, with file and line, for settings that contradict each other or the data; InputError
+    for examples that cannot be looked up."""
     group = None if env is None else env.process_group
     rank = 0 if env is None else env.rank
     train, valid = agree(group, lambda: _splits(config, dataset, rank), error=ConfigError)

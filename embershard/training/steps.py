@@ -73,11 +73,8 @@ def set_learning_rates(
     steps_max: int,
 ) -> None:
     """Set the learning rates of a step, counted from 0. They depend on nothing else, so a resumed
-    run has the same ones.
-
-    ``WarmupOptimizer`` does not fit. It sets one rate in all groups and counts its own steps, while
-    a run has one rate for tables that train in the backward pass and one for ``optimizer``.
-    """
+    run has the same ones. ``WarmupOptimizer`` does not fit: it sets one rate in all groups, while a
+    run has one for tables that train in backward and one for ``optimizer``."""
     if settings.decay is None and not step <= settings.warmup_steps > 0:
         return
     factor = learning_rate_factor(settings, step, steps_max)
@@ -94,11 +91,9 @@ def training_steps(
     optimizer: torch.optim.Optimizer,
     forward: Callable[[Batch], tuple[Tensor, Tensor]],
 ) -> Callable[[Iterator[Batch]], Tensor]:
-    """A function that trains the next batch, and raises StopIteration after the last one.
-
-    ``forward`` computes a loss and an output, which the function returns. On several ranks the
-    function is pipelined, with the same results bit for bit.
-    """
+    """A function that trains the next batch, and raises StopIteration after the last one. It
+    returns the output of ``forward``, which computes a loss and an output. On several ranks it is
+    pipelined, with the same results bit for bit."""
     if isinstance(module, DistributedModelParallel):
         pipeline = TrainPipelineSparseDist(
             module, optimizer, module.env.device, custom_model_fwd=forward

@@ -11,8 +11,7 @@ from embershard.training.config import RunConfig
 
 
 def start_trackers(config: RunConfig, folder: Path, first_step: int) -> list[TrackerThread]:
-    """The trackers of a run that resumes after ``first_step``; 0 starts from scratch. ``folder``:
-    that of its checkpoints."""
+    """The trackers of a run that resumes after ``first_step``; 0 starts from scratch."""
     tracking, trackers = config.tracking, list[TrackerThread]()
     if tracking.tensorboard is not None:
         events = Path(tracking.tensorboard).expanduser()
