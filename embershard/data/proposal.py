@@ -185,8 +185,8 @@ def _data_lines(
 def _split_column(
     columns: Sequence[ProposedColumn], roles: Roles, facts: Mapping[str, ColumnFacts]
 ) -> str:
-    """The input with the most distinct values, if possible with a single id a row. If a row is a
-    request, the column of ids of rows."""
+    """The input with the most distinct values, if possible with a single id a row. For
+    request rows the scalar ids with the most distinct values."""
 
     def preference(column: ProposedColumn) -> tuple[bool, int]:
         has_single_ids = column.kind == "sparse" and facts[column.name].type != "list"

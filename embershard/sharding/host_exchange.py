@@ -29,6 +29,7 @@ class HostExchange:
         self._exchange = partial(exchange_vectors, group=env.cross_group, comms=comms)
 
     def rows(self, examples: Sequence[int]) -> list[int]:
+        """Examples of each rank with which this one exchanges vectors."""
         return [examples[rank] for rank in self._ranks]
 
     def forward(self, values: Tensor, examples: Sequence[int]) -> Tensor:
@@ -44,16 +45,16 @@ class HostExchange:
 
     def to_ranks(self, values: Tensor, examples: Sequence[int], *, output: Tensor) -> None:
         """Add all columns of this rank's examples to ``output``, float32 ``(B, columns)``.
-        ``values`` is float32 ``(sum(rows), columns of this host)``, ``examples`` has the examples
-        of each rank."""
+        ``values`` is float32 ``(sum(rows(examples)), columns of this host)``, ``examples`` has the
+        examples of each rank."""
         sent, received = self._blocks(examples)
         flat = self._exchange(values.flatten(), sent, received, is_backward=False)
         for (block,), columns in zip(split_blocks(flat, received), self._columns, strict=True):
             add_columns(output, block, columns.copies)
 
     def to_hosts(self, output: Tensor, examples: Sequence[int]) -> Tensor:
-        """Reverse of ``to_ranks``: float32 ``(sum(rows), columns of this host)`` from the columns
-        of all ranks' outputs."""
+        """Reverse of ``to_ranks``: float32 ``(sum(rows(examples)), columns of this host)`` from the
+        columns of all ranks' outputs."""
         sent, received = self._blocks(examples)
         flat = gather_columns([(output, columns) for columns in self._columns])
         flat = self._exchange(flat, received, sent, is_backward=True)
