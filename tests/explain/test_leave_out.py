@@ -15,23 +15,9 @@ from tests.serving.models import SCHEMA
 
 TOLERANCE = 2e-6
 
-ASKED = Asked(
-    num_examples=3,
-    dense={"age": [1.5], "price": [1.0, -2.0, 0.25], "likes": [2.0, 1.0, 0.0]},
-    sparse={
-        "user": [["u1", "nobody"]],
-        "item": [[100, 7], [], [2**64 - 2]],
-        "history": [[100, 101, 8, 102, 103, 9, -3]],
-        "query": [["red", ""]],
-        "category": [[0, 5], [1], []],
-        "tags": [[1, 99], [-1], [3]],
-        "topics": [[1, 2, 3, 4, 5, 6]],
-    },
-    weights={
-        "tags": [[0.5, -2.0], [1.5], [1.0]],
-        "topics": [[1.0, -1.0, 0.5, 2.0, 3.0, 4.0]],
-    },
-)
+ASKED = random_request(3, seed=10)
+ASKED.sparse.update({"user": [["u1", "nobody"]], "item": [[100, 7], [], [2**64 - 2]]})
+del ASKED.dense["hour"]  # Its default counts.
 
 
 def without(request: Asked, name: str) -> Asked:

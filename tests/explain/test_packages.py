@@ -14,6 +14,7 @@ from embershard.explain import explain_request, explain_sample, explanation, exp
 from embershard.export import export_model
 from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig, PoolingType
 from embershard.package import Identity, Schema, SparseInput
+from tests.cases import refused
 from tests.serving.models import seal
 
 ROWS = 20
@@ -95,7 +96,7 @@ def copied(package, tmp_path):
     return out
 
 
-def test_another_plan_scores_if_this_machine_cannot_serve_the_default(copied, package):
+def test_another_plan_scores_if_the_default_cannot_be_served(copied, package):
     actual = explain_sample(for_gpus(copied, "default"), 1).scores
     expected = explain_sample(package, 1).scores
     assert actual.keys() == expected.keys()
@@ -104,7 +105,7 @@ def test_another_plan_scores_if_this_machine_cannot_serve_the_default(copied, pa
 
 
 def test_a_package_with_no_plan_for_this_machine_is_refused(copied):
-    with pytest.raises(PlanError, match=r"^device cuda:0: "):
+    with refused(PlanError, "device cuda:0: "):
         explain_sample(for_gpus(copied, "default", "2xcpu"))
 
 
@@ -113,7 +114,7 @@ def test_a_damaged_package_is_refused(copied):
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
     file.write_bytes(bytes(data))
-    with pytest.raises(PackageError, match=r"^programs/dense\.pt: sha256: expected "):
+    with refused(PackageError, "programs/dense.pt: sha256"):
         explain_sample(copied)
 
 
@@ -124,5 +125,5 @@ def test_counting_unknown_ids_otherwise_than_the_server_is_a_bug(package, monkey
 
     explanation_of = explanation.leave_out
     monkeypatch.setattr(explanation, "leave_out", miscounted)
-    with pytest.raises(InternalError, match=r"unknown ids: expected .*'item': 77"):
+    with refused(InternalError, "unknown ids", "'item': 77"):
         explain_sample(package, 2)

@@ -30,9 +30,14 @@ REQUEST = {
 }
 
 
-def explained(**request):
-    explanation = explanation_json(explain_request(GOLDEN, **(request or REQUEST)))
-    return explanation, {feature["name"]: feature for feature in explanation["sparse"]}
+@pytest.fixture(scope="module")
+def explanation():
+    return explanation_json(explain_request(GOLDEN, **REQUEST))
+
+
+@pytest.fixture(scope="module")
+def inputs(explanation):
+    return {feature["name"]: feature for feature in explanation["sparse"]}
 
 
 def bucket(number):
@@ -44,8 +49,7 @@ def norm(vector):
     return math.sqrt(float((np.asarray(vector, np.float64) ** 2).sum()))
 
 
-def test_an_id_that_nobody_knows_has_the_oov_row():
-    _, inputs = explained()
+def test_an_id_that_nobody_knows_has_the_oov_row(inputs):
     user = inputs["user"]
     assert user["unknown_ids"] == 1
     assert user["ids"]["oov_row"] == 4
@@ -59,22 +63,21 @@ def test_an_id_that_nobody_knows_has_the_oov_row():
 
 
 def test_a_known_string_has_its_row():
-    _, inputs = explained(dense={"age": 0.5}, sparse={"user": ["bob"]})
-    (result,) = inputs["user"]["lists"][0]["ids"]
+    request = {"dense": {"age": 0.5}, "sparse": {"user": ["bob"]}}
+    user = explanation_json(explain_request(GOLDEN, **request))["sparse"][0]
+    (result,) = user["lists"][0]["ids"]
     assert (result["given"], result["fate"], result["row"]) == ("bob", "known", 1)
-    assert inputs["user"]["unknown_ids"] == 0
+    assert user["unknown_ids"] == 0
 
 
-def test_hashed_ids_have_the_rows_of_their_buckets():
-    _, inputs = explained()
+def test_hashed_ids_have_the_rows_of_their_buckets(inputs):
     tags = inputs["tags"]["lists"][0]
     assert [row_id["row"] for row_id in tags["ids"][2:]] == [bucket(12), bucket(-1), bucket(-5)]
     assert [row_id["id"] for row_id in tags["ids"]] == [10, 11, 12, -1, -5]
     assert tags["ids"][4]["given"] == 2**64 - 5
 
 
-def test_what_max_ids_cuts_counts_for_nothing():
-    _, inputs = explained()
+def test_what_max_ids_cuts_counts_for_nothing(inputs):
     tags = inputs["tags"]
     assert (tags["max_ids"], tags["keep"], tags["cut_ids"]) == (3, "last", 2)
     for cut in tags["lists"][0]["ids"][:2]:
@@ -83,15 +86,13 @@ def test_what_max_ids_cuts_counts_for_nothing():
     assert tags["lists"][0]["pooled_norms"] == pytest.approx([norm(kept)], rel=1e-6)
 
 
-def test_the_norm_of_a_row_is_that_of_the_row_before_its_weight():
-    _, inputs = explained()
+def test_the_norm_of_a_row_is_that_of_the_row_before_its_weight(inputs):
     for row_id in inputs["tags"]["lists"][0]["ids"][2:]:
         assert row_id["norms"] == pytest.approx([norm(TAGS[row_id["row"]])], rel=1e-6)
     assert [item["weight"] for item in inputs["tags"]["lists"][0]["ids"]] == [9, 9, 0.5, 2, -1]
 
 
-def test_a_mean_is_of_the_whole_list_and_nothing_of_none():
-    _, inputs = explained()
+def test_a_mean_is_of_the_whole_list_and_nothing_of_none(inputs):
     first, empty, last = inputs["item"]["lists"]
     assert [row_id["row"] for row_id in first["ids"]] == [0, 299, 300]
     assert first["pooled_norms"] == pytest.approx([norm(ITEMS[[0, 299, 300]].mean(axis=0))])
@@ -101,7 +102,7 @@ def test_a_mean_is_of_the_whole_list_and_nothing_of_none():
     assert inputs["user"]["lists"][0]["example"] is None
 
 
-def test_a_sample_is_explained_with_the_scores_that_the_package_says():
+def test_a_sample_is_explained_with_the_packages_scores():
     explanation = explanation_json(explain_sample(GOLDEN, 1))
     (user,) = explanation["sparse"][0]["lists"][0]["ids"]
     assert (user["given"], user["fate"]) == (None, "oov")
@@ -111,8 +112,7 @@ def test_a_sample_is_explained_with_the_scores_that_the_package_says():
     assert explanation["outputs"]["score"] == pytest.approx(1 / (1 + np.exp(-logits)), abs=1e-6)
 
 
-def test_dense_inputs_say_whether_they_were_given():
-    result, _ = explained()
-    age, price = result["dense"]
+def test_dense_inputs_say_whether_they_were_given(explanation):
+    age, price = explanation["dense"]
     assert (age["given"], age["values"], age["default"]) == (True, [0.5], None)
     assert (price["given"], price["values"], price["default"]) == (False, [0.25] * 3, 0.25)

@@ -10,6 +10,7 @@ from rich.console import Console
 from embershard.cli import main
 from embershard.errors import RequestError
 from embershard.explain import explain_request, explanation_json, explanation_tables
+from tests.cases import refused
 from tests.serving.asking import Asked
 from tests.serving.attending import SCHEMA, export_attending
 from tests.serving.oracle import Oracle
@@ -27,6 +28,11 @@ def package(tmp_path_factory):
     return export_attending(tmp_path_factory.mktemp("attending"), weights="int8")
 
 
+@pytest.fixture(scope="module")
+def explanation(package):
+    return explain_request(package, **USER)
+
+
 def history_mean(package, history):
     """From the package's bytes, with an example beside the user."""
     request = Asked(
@@ -38,8 +44,7 @@ def history_mean(package, history):
     return Oracle(package).answer(request)["history_mean"]
 
 
-def test_its_vector_and_what_each_input_does_to_it(package):
-    explanation = explain_request(package, **USER)
+def test_its_vector_and_what_each_input_does_to_it(package, explanation):
     assert explanation.request.sample.num_examples == 0
     expected = history_mean(package, [100, 101, 139, 5])
     np.testing.assert_allclose(explanation.scores["history_mean"], expected, rtol=0, atol=1e-6)
@@ -52,25 +57,25 @@ def test_its_vector_and_what_each_input_does_to_it(package):
 
 
 def test_outputs_of_examples_are_refused_in_the_servers_words(package):
-    with pytest.raises(RequestError, match=r"num_examples: expected 1\.\.4096, got 0"):
+    with refused(RequestError, "num_examples: expected 1..4096, got 0"):
         explain_request(package, **{**USER, "outputs": ["score"]})
 
 
-def test_as_json_it_has_no_example(package):
-    explanation = explanation_json(explain_request(package, **USER))
-    assert (explanation["num_examples"], explanation["examples"]) == (0, [])
-    lists = {feature["name"]: feature["lists"] for feature in explanation["sparse"]}
+def test_as_json_it_has_no_example(explanation):
+    document = explanation_json(explanation)
+    assert (document["num_examples"], document["examples"]) == (0, [])
+    lists = {feature["name"]: feature["lists"] for feature in document["sparse"]}
     assert lists["item"] == []
     assert [item["example"] for item in lists["history"]] == [None]
 
 
-def test_as_a_table_it_has_the_outputs_of_the_request(package):
+def test_as_a_table_it_has_the_outputs_of_the_request(explanation):
     text = io.StringIO()
-    Console(file=text, width=200).print(explanation_tables(explain_request(package, **USER)))
-    lines = [" ".join(line.split()) for line in text.getvalue().splitlines()]
-    assert lines[0] == "attending 1 0 examples"
-    assert "left out in its place norm" in lines
-    assert any(line.startswith("history no ids ") for line in lines)
+    Console(file=text, width=200).print(explanation_tables(explanation))
+    assert "0 examples" in text.getvalue().splitlines()[0]
+    assert any(
+        line.split()[:3] == ["history", "no", "ids"] for line in text.getvalue().splitlines()
+    )
 
 
 def test_the_command_says_that_there_is_no_example_to_show(package, tmp_path, capsys):
@@ -79,6 +84,4 @@ def test_the_command_says_that_there_is_no_example_to_show(package, tmp_path, ca
     assert main(["explain", str(package), str(file)]) == 0
     assert capsys.readouterr().out.startswith("attending 1")
     assert main(["explain", str(package), str(file), "--example", "0"]) == 1
-    assert capsys.readouterr().err.endswith(
-        "InputError: --example: expected none, as the request has no examples, got 0\n"
-    )
+    assert "InputError: --example: expected none" in capsys.readouterr().err

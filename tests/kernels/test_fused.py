@@ -6,7 +6,7 @@ from torch.testing import assert_close
 
 from embershard.errors import InputError
 from embershard.kernels import FusedOptimizer, FusedTables
-from tests.cases import cases
+from tests.cases import cases, refused
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.needs_gpu)]
 SHAPES = [(6, 4), (5, 8)]
@@ -89,7 +89,7 @@ def test_sgd_subtracts_the_summed_gradient_of_a_row(device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_rowwise_adagrad_divides_by_the_root_of_the_mean_squares_so_far(device):
+def test_rowwise_adagrad_divides_by_the_root_of_mean_squares(device):
     learning_rate, eps = 0.05, 1e-3
     tables = build("rowwise_adagrad", device, learning_rate=learning_rate, eps=eps)
     weights = [weight.cpu().clone() for weight in tables.weights]
@@ -122,16 +122,6 @@ def test_rows_of_weight_zero_stay_as_they_are(optimizer):
     assert not torch.equal(tables.weights[0][5], before[5])
 
 
-def test_gradient_reaches_the_weights_of_a_lookup():
-    tables = build("sgd")
-    weights = torch.ones(1, requires_grad=True)
-    expected = tables.weights[0][4].sum().item()
-
-    tables.lookup(torch.tensor([4]), torch.tensor([0, 1, 1, 1]), weights).sum().backward()
-
-    assert weights.grad.item() == pytest.approx(expected)
-
-
 def test_learning_rate_can_change_between_steps():
     tables = build("sgd", learning_rate=0.1)
     step(tables, random_upstream(1))
@@ -157,23 +147,23 @@ def test_no_values_at_all_give_zero_vectors_and_change_nothing():
 
 
 @cases(
-    ("settings", "message"),
+    ("settings", "parts"),
     {
-        "lion": ({"name": "lion"}, "expected one of rowwise_adagrad, adagrad, sgd, .*'lion'"),
-        "step": ({"learning_rate": -0.1}, "learning_rate: .*at least 0, got -0.1"),
-        "nan": ({"learning_rate": float("nan")}, "learning_rate: .*got nan"),
-        "no-eps": ({"eps": 0.0}, "eps: .*over 0, got 0.0"),
-        "clip": ({"max_gradient": 0.0}, "max_gradient: .*over 0, got 0.0"),
-        "beta1": ({"beta1": 1.0}, "beta1: .*under 1, got 1.0"),
-        "interval": ({"ema_interval": 0}, "ema_interval: .*at least 1, got 0"),
-        "decay": ({"weight_decay_mode": "l1"}, "one of l2, decouple; got 'l1'"),
+        "lion": ({"name": "lion"}, ["'lion'"]),
+        "step": ({"learning_rate": -0.1}, ["learning_rate", "got -0.1"]),
+        "nan": ({"learning_rate": float("nan")}, ["learning_rate", "got nan"]),
+        "no-eps": ({"eps": 0.0}, ["eps", "got 0.0"]),
+        "clip": ({"max_gradient": 0.0}, ["max_gradient", "got 0.0"]),
+        "beta1": ({"beta1": 1.0}, ["beta1", "got 1.0"]),
+        "interval": ({"ema_interval": 0}, ["ema_interval", "got 0"]),
+        "decay": ({"weight_decay_mode": "l1"}, ["got 'l1'"]),
     },
 )
-def test_optimizers_that_cannot_be_used_are_refused(settings, message):
-    with pytest.raises(InputError, match=message):
+def test_optimizers_that_cannot_be_used_are_refused(settings, parts):
+    with refused(InputError, *parts):
         FusedOptimizer(**settings)
 
 
 def test_a_learning_rate_that_is_no_step_is_refused():
-    with pytest.raises(InputError, match=r"learning_rate: .*got -1"):
+    with refused(InputError, "learning_rate", "got -1"):
         build("sgd").set_learning_rate(-1.0)

@@ -8,26 +8,20 @@ from torch.testing import assert_close
 
 from embershard.errors import InputError
 from embershard.kernels import FusedOptimizer, build_fused_tables
-from tests.cases import cases
+from tests.cases import cases, refused
 
 CPU = torch.device("cpu")
 ROWS, EXAMPLES, RATE, EPS = 7, 3, 0.1, 1e-3
-SETTINGS = [
-    pytest.param({"name": "sgd"}, id="sgd"),
-    pytest.param({"name": "rowwise_adagrad"}, id="rowwise_adagrad"),
-    pytest.param({"name": "adagrad"}, id="adagrad"),
-    pytest.param(
-        {
-            "name": "ema_rowwise_adagrad",
-            "ema_interval": 2,
-            "ema_start": 3,
-            "ema_coefficient": 0.25,
-        },
-        id="ema_rowwise_adagrad",
-    ),
-    pytest.param({"name": "sgd", "max_gradient": 0.3}, id="clipped"),
-    pytest.param({"name": "adagrad", "max_gradient": 0.3}, id="clipped-adagrad"),
-]
+SETTINGS = {
+    "sgd": {"name": "sgd"},
+    "rowwise_adagrad": {"name": "rowwise_adagrad"},
+    "adagrad": {"name": "adagrad"},
+    "ema_rowwise_adagrad": {
+        "name": "ema_rowwise_adagrad", "ema_interval": 2, "ema_start": 3, "ema_coefficient": 0.25
+    },
+    "clipped": {"name": "sgd", "max_gradient": 0.3},
+    "clipped-adagrad": {"name": "adagrad", "max_gradient": 0.3},
+}  # fmt: skip
 DIMS = [pytest.param([8, 4], id="fbgemm"), pytest.param([6], id="torch"), [4, 6]]
 
 
@@ -104,7 +98,7 @@ class Reference:
 
 
 @pytest.mark.parametrize("dims", DIMS)
-@pytest.mark.parametrize("settings", SETTINGS)
+@cases("settings", SETTINGS)
 def test_six_steps_equal_plain_torch(settings, dims):
     tables = tables_of(settings, dims)
     reference = Reference(tables.weights, settings)
@@ -160,21 +154,21 @@ def test_the_step_count_is_state_that_can_be_written():
 
 @pytest.mark.parametrize("dims", DIMS)
 @cases(
-    ("settings", "message"),
+    ("settings", "parts"),
     {
-        "adam": ({"name": "adam"}, "on cpu; got 'adam'"),
-        "lamb": ({"name": "lamb"}, "on cpu; got 'lamb'"),
-        "partial": ({"name": "partial_rowwise_adam"}, "on cpu; got 'partial_rowwise_adam'"),
-        "decay": ({"weight_decay": 0.1}, "weight_decay: .*on cpu.*got 0.1"),
+        "adam": ({"name": "adam"}, ["on cpu", "got 'adam'"]),
+        "lamb": ({"name": "lamb"}, ["on cpu", "got 'lamb'"]),
+        "partial": ({"name": "partial_rowwise_adam"}, ["on cpu", "got 'partial_rowwise_adam'"]),
+        "decay": ({"weight_decay": 0.1}, ["weight_decay", "on cpu", "got 0.1"]),
     },
 )
-def test_what_no_cpu_kernel_does_is_refused_by_name(settings, message, dims):
-    with pytest.raises(InputError, match=message):
+def test_what_no_cpu_kernel_does_is_refused_by_name(settings, parts, dims):
+    with refused(InputError, *parts):
         tables_of(settings, dims)
 
 
 def test_an_average_of_an_odd_dim_is_refused():
-    with pytest.raises(InputError, match=r"ema_rowwise_adagrad: expected even dims, got \[5\]"):
+    with refused(InputError, "ema_rowwise_adagrad", "got [5]"):
         tables_of({"name": "ema_rowwise_adagrad"}, [5])
 
 

@@ -7,7 +7,7 @@ import torch
 from embershard.errors import InputError
 from embershard.kernels import quantize_rows
 from embershard.package.row_format import RowFormat
-from tests.cases import cases
+from tests.cases import cases, refused
 
 BITS = {"int8": 8, "int4": 4}
 
@@ -154,48 +154,24 @@ def test_strided_weights_give_the_rows_of_their_copy(weight_type):
     assert torch.equal(quantize_rows(strided, weight_type), expected)
 
 
-@pytest.mark.parametrize("weight_type", ["int8", "int4"])
-def test_values_read_back_within_one_step(weight_type):
-    weights = random_weights(100, 64)
-    bits = BITS[weight_type]
-
-    rows = quantize_rows(weights, weight_type).numpy()
-
-    header = rows[:, :4].copy().view(np.float16).astype(np.float32)
-    codes = rows[:, 4:]
-    if bits == 4:
-        codes = np.stack([codes & 15, codes >> 4], axis=2).reshape(100, 64)
-    error = np.abs(header[:, :1] * codes + header[:, 1:] - weights.numpy())
-    step = (weights.max(dim=1).values - weights.min(dim=1).values).numpy() / (2**bits - 1)
-    assert (error.max(axis=1) <= step).all()
-
-
 @cases(
-    ("weights", "weight_type", "message"),
+    ("weights", "weight_type", "parts"),
     {
-        "other-type": (torch.zeros(1, 4), "int2", "one of int8, int4, fp16, fp32, got 'int2'"),
-        "no-values": (torch.zeros(1, 0), "int8", r"dim: expected 1 .. 65536, got 0"),
-        "one-row-flat": (torch.zeros(4), "int8", r"\(num_rows, dim\).*got \(4,\)"),
-        "double": (
-            torch.zeros(1, 4, dtype=torch.float64),
-            "fp16",
-            "expected float32 on cpu, got torch.float64 on cpu",
-        ),
-        "no-storage": (torch.zeros(1, 4, device="meta"), "int8", "torch.float32 on meta"),
+        "other-type": (torch.zeros(1, 4), "int2", ["int8, int4, fp16, fp32", "got 'int2'"]),
+        "no-values": (torch.zeros(1, 0), "int8", ["dim", "got 0"]),
+        "one-row-flat": (torch.zeros(4), "int8", ["(num_rows, dim)", "got (4,)"]),
+        "double": (torch.zeros(1, 4).double(), "fp16", ["got torch.float64 on cpu"]),
+        "no-storage": (torch.zeros(1, 4, device="meta"), "int8", ["torch.float32 on meta"]),
         "nan": (
-            torch.tensor([[0.0] * 4, [0, 0, float("nan"), 0]]),
+            torch.tensor([[0.0] * 4, [0, 0, torch.nan, 0]]),
             "int4",
-            "row 1, column 2: expected a finite value within .*, got nan",
+            ["row 1, column 2", "got nan"],
         ),
-        "fp32-infinity": (
-            torch.tensor([[0.0, float("inf")]]),
-            "fp32",
-            "column 1: expected a finite value, got inf",
-        ),
-        "infinity": (torch.tensor([[0.0, float("-inf"), 0, 0]]), "fp16", "column 1.*got -inf"),
-        "over-fp16": (torch.tensor([[65505.0, 0, 0, 0]]), "fp16", "within .*65504 .*, got 65505"),
+        "fp32-infinity": (torch.tensor([[0.0, torch.inf]]), "fp32", ["column 1", "got inf"]),
+        "infinity": (torch.tensor([[0.0, -torch.inf, 0, 0]]), "fp16", ["column 1", "got -inf"]),
+        "over-fp16": (torch.tensor([[65505.0, 0, 0, 0]]), "fp16", ["65504", "got 65505"]),
     },
 )
-def test_weights_that_cannot_be_stored_are_refused(weights, weight_type, message):
-    with pytest.raises(InputError, match=message):
+def test_weights_that_cannot_be_stored_are_refused(weights, weight_type, parts):
+    with refused(InputError, *parts):
         quantize_rows(weights, weight_type)

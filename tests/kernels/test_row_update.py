@@ -12,7 +12,7 @@ from embershard.errors import InputError
 from embershard.kernels import FusedOptimizer, FusedTables, build_fused_tables
 from embershard.kernels.fused_torch import TorchFusedTables
 from embershard.kernels.row_update import _load_operators
-from tests.cases import cases
+from tests.cases import cases, refused
 
 CPU = torch.device("cpu")
 POOLED = [(100, 16), (7, 20), (5000, 64), (50, 8)]
@@ -91,14 +91,14 @@ def test_threads_do_not_change_a_bit(name):
         assert all(one is None or torch.equal(one, other) for other in others)
 
 
-def test_a_table_of_too_many_rows_is_refused_before_it_takes_memory():
-    with pytest.raises(InputError, match=r"expected at most 4294967295 rows, got .* 4294967296"):
+def test_a_table_of_too_many_rows_takes_no_memory():
+    with refused(InputError, "4294967295 rows", "4294967296"):
         build_fused_tables([(2**32, 4)], [0], optimizer=FusedOptimizer(), device=CPU)
 
 
 def test_a_build_without_the_operators_says_what_builds_them(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match="_row_update: expected the compiled operators"):
+    with refused(ImportError, "_row_update"):
         _load_operators.__wrapped__()
 
 

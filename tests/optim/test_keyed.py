@@ -16,7 +16,7 @@ from embershard.optim import (
     WarmupOptimizer,
     WarmupStage,
 )
-from tests.cases import cases
+from tests.cases import cases, refused
 
 
 def parameter(*values):
@@ -25,6 +25,10 @@ def parameter(*values):
 
 def adam(**params):
     return KeyedOptimizerWrapper(params, lambda value: torch.optim.Adam(value, lr=0.1))
+
+
+def combined_of_two():
+    return CombinedOptimizer([("a", adam(w=parameter(1.0))), ("b", adam(w=parameter(2.0)))])
 
 
 def step(optimizer, gradient=1.0):
@@ -57,17 +61,6 @@ def test_a_loaded_optimizer_steps_as_the_saved_one():
         assert torch.equal(first.params[name], second.params[name])
 
 
-def test_param_groups_are_saved_when_asked():
-    first, second = adam(a=parameter(1.0)), adam(a=parameter(1.0))
-    for item in (first, second):
-        item.init_state()
-        item.save_param_groups(True)
-    first.param_groups[0]["lr"] = 0.25
-    second.load_state_dict(first.state_dict())
-    assert second.param_groups[0]["lr"] == 0.25
-    assert first.state_dict()["param_groups"][0]["params"] == ["a"]
-
-
 def test_a_combined_optimizer_prefixes_names_and_loads_by_part():
     pair = [
         CombinedOptimizer([("dense", adam(w=parameter(1.0))), adam(w=parameter(2.0))])
@@ -83,11 +76,8 @@ def test_a_combined_optimizer_prefixes_names_and_loads_by_part():
     assert all(parameter.grad is None for parameter in pair[0].params.values())
 
 
-def test_a_combined_optimizer_saves_the_param_groups_of_all_parts_under_prefixed_names():
-    first, second = (
-        CombinedOptimizer([("a", adam(w=parameter(1.0))), ("b", adam(w=parameter(2.0)))])
-        for _ in range(2)
-    )
+def test_a_combined_optimizer_saves_param_groups_with_prefixes():
+    first, second = (combined_of_two() for _ in range(2))
     for item in (first, second):
         OptimizerWrapper(item).init_state()
         item.save_param_groups(True)
@@ -98,34 +88,21 @@ def test_a_combined_optimizer_saves_the_param_groups_of_all_parts_under_prefixed
     assert [group["params"] for group in groups] == [["a.w"], ["b.w"]]
 
 
-def test_state_that_is_no_tensor_is_loaded_too():
-    weight = parameter(1.0)
-    optimizer = KeyedOptimizer({"w": weight}, {weight: {"count": 3}}, [{"params": [weight]}])
-    optimizer.load_state_dict({"state": {"w": {"count": 5}}})
-    assert optimizer.state[weight] == {"count": 5}
-
-
-def warm(optimizer):
-    return WarmupOptimizer(optimizer, [WarmupStage(max_iters=4)])
-
-
-def clipped(optimizer):
-    return GradientClippingOptimizer(optimizer, GradientClipping.VALUE, 1.0)
-
-
 @cases(
     "build",
     {
-        "wrapper": lambda: adam(w=parameter(1.0)),
-        "passes-on": lambda: OptimizerWrapper(adam(w=parameter(1.0))),
-        "warm-up": lambda: warm(OptimizerWrapper(adam(w=parameter(1.0)))),
-        "clipping": lambda: clipped(OptimizerWrapper(adam(w=parameter(1.0)))),
-        "combined": lambda: CombinedOptimizer([("a", adam(w=parameter(1.0)))]),
-        "fused": lambda: FusedKeyedOptimizer({}, {}, [], lambda: None),
+        "wrapper": lambda own: own,
+        "passes-on": OptimizerWrapper,
+        "warm-up": lambda own: WarmupOptimizer(OptimizerWrapper(own), [WarmupStage(max_iters=4)]),
+        "clipping": lambda own: GradientClippingOptimizer(
+            OptimizerWrapper(own), GradientClipping.VALUE, 1.0
+        ),
+        "combined": lambda own: CombinedOptimizer([("a", own)]),
+        "fused": lambda own: FusedKeyedOptimizer({}, {}, [], lambda: None),
     },
 )
 def test_hooks_run_once_around_a_step_and_a_state_dict(build):
-    optimizer, seen = build(), []
+    optimizer, seen = build(adam(w=parameter(1.0))), []
     OptimizerWrapper(adam(w=parameter(1.0)))  # torch wraps the step of a class once it is built.
     optimizer.register_step_pre_hook(lambda own, *_: seen.append(("before step", own)))
     optimizer.register_step_post_hook(lambda own, *_: seen.append(("step", own)))
@@ -148,7 +125,7 @@ def test_hooks_run_once_around_a_step_and_a_state_dict(build):
     ]
 
 
-def test_a_hook_may_give_the_state_dict_that_is_loaded():
+def test_a_hook_may_give_the_state_that_is_loaded_even_numbers():
     weight = parameter(1.0)
     optimizer = KeyedOptimizer({"w": weight}, {weight: {"count": 3}}, [{"params": [weight]}])
     optimizer.register_load_state_dict_pre_hook(lambda own, state: state["inner"])
@@ -185,7 +162,7 @@ def test_the_state_of_many_parameters_is_checked_in_linear_time():
     assert len(calls) == 1
 
 
-def test_a_fused_optimizer_passes_learning_rates_on_after_a_load_and_in_zero_grad():
+def test_a_fused_optimizer_passes_learning_rates_on():
     weight, seen = parameter(1.0), []
     groups = [{"params": [weight], "lr": 0.5}]
     state = {weight: {"sum": torch.zeros(1)}}
@@ -204,68 +181,65 @@ def test_an_optimizer_is_shown_by_its_class_and_parameters():
     assert shown == "KeyedOptimizerWrapper(['a', 'b'])"
 
 
+SHARED = parameter(1.0)
+
+
 @cases(
-    ("call", "message"),
+    ("call", "parts"),
     {
         "state-of-another": (
-            lambda: KeyedOptimizer({"w": parameter(1.0)}, {parameter(2.0): {}}, []),
-            "optimizer state: expected a parameter for each entry, got 1 entries without one",
+            lambda: KeyedOptimizer({"w": SHARED}, {parameter(2.0): {}}, []),
+            ["optimizer state", "got 1 "],
         ),
         "further-parameters": (
-            lambda: adam(w=parameter(1.0)).add_param_group({"params": [parameter(2.0)]}),
-            "add_param_group: expected all parameters when the optimizer is built",
+            lambda: adam(w=SHARED).add_param_group({"params": [parameter(2.0)]}),
+            ["add_param_group"],
         ),
         "closure": (
-            lambda: CombinedOptimizer([("a", adam(w=parameter(1.0)))]).step(lambda: 0.0),
-            "step: expected no closure with several optimizers, got one",
+            lambda: CombinedOptimizer([("a", adam(w=SHARED))]).step(lambda: 0.0),
+            ["step", "closure"],
+        ),
+        "one-parameter-twice": (
+            lambda: CombinedOptimizer([("a", adam(w=SHARED)), ("b", adam(w=SHARED))]),
+            ["'a.w'", "'b.w'"],
+        ),
+        "one-name-twice": (
+            lambda: CombinedOptimizer([adam(w=SHARED), adam(w=parameter(2.0))]),
+            ["'w' 2 times"],
         ),
     },
 )
-def test_calls_that_a_keyed_optimizer_cannot_serve_are_refused(call, message):
-    with pytest.raises(InputError) as raised:
+def test_calls_that_a_keyed_optimizer_cannot_serve_are_refused(call, parts):
+    with refused(InputError, *parts):
         call()
-    assert str(raised.value) == message
 
 
 def test_a_scheduler_sets_the_rate_of_all_parts():
-    combined = CombinedOptimizer([("a", adam(w=parameter(1.0))), ("b", adam(w=parameter(2.0)))])
+    combined = combined_of_two()
     scheduler = torch.optim.lr_scheduler.LambdaLR(combined, lambda done: 1 / (1 + done))
     step(combined)
     scheduler.step()
     assert [group["lr"] for group in combined.param_groups] == pytest.approx([0.05, 0.05])
 
 
-def test_one_parameter_in_two_optimizers_is_refused():
-    shared = parameter(1.0)
-    message = "got the same parameter as 'a.w' and as 'b.w'"
-    with pytest.raises(InputError, match=message):
-        CombinedOptimizer([("a", adam(w=shared)), ("b", adam(w=shared))])
-
-
-def test_two_parameters_of_one_name_are_refused():
-    with pytest.raises(InputError, match=r"got 'w' 2 times"):
-        CombinedOptimizer([adam(w=parameter(1.0)), adam(w=parameter(2.0))])
-
-
 @cases(
-    ("change", "message"),
+    ("change", "parts"),
     {
-        "parameter": (lambda s: s["state"].pop("a.w"), r"expected \['a.w', 'b.w'\]"),
-        "key": (lambda s: s["state"]["b.w"].pop("step"), r"'b.w': expected"),
+        "parameter": (lambda s: s["state"].pop("a.w"), ["['a.w', 'b.w']"]),
+        "key": (lambda s: s["state"]["b.w"].pop("step"), ["'b.w': expected"]),
         "shape": (
             lambda s: s["state"]["b.w"].update(exp_avg=torch.zeros(3)),
-            r"'b.w': exp_avg: expected shape \(1,\), got \(3,\)",
+            ["'b.w': exp_avg", "(1,), got (3,)"],
         ),
     },
 )
-def test_a_state_that_does_not_fit_changes_nothing(change, message):
-    combined = CombinedOptimizer([("a", adam(w=parameter(1.0))), ("b", adam(w=parameter(2.0)))])
+def test_a_state_that_does_not_fit_changes_nothing(change, parts):
+    combined, optimizer = (combined_of_two() for _ in range(2))
     step(combined)
     before = combined.state_dict()["state"]["a.w"]["exp_avg"].clone()
-    optimizer = CombinedOptimizer([("a", adam(w=parameter(1.0))), ("b", adam(w=parameter(2.0)))])
     step(optimizer, 5.0)
     state = optimizer.state_dict()
     change(state)
-    with pytest.raises(InputError, match=message):
+    with refused(InputError, *parts):
         OptimizerWrapper(combined).load_state_dict(state)
     assert torch.equal(combined.state_dict()["state"]["a.w"]["exp_avg"], before)

@@ -13,7 +13,7 @@ from embershard.optim import (
     WarmupPolicy,
     WarmupStage,
 )
-from tests.cases import cases
+from tests.cases import cases, refused
 
 
 def sgd():
@@ -83,25 +83,36 @@ def test_a_resumed_schedule_goes_on_where_it_was_saved():
     assert rates(second, 3) == whole[5:]
 
 
-def test_two_schedules_need_names_of_their_own():
-    first, second = (WarmupOptimizer(of, []) for of in (sgd(), CombinedOptimizer([("d", sgd())])))
-    with pytest.raises(InputError, match="got '__warmup' 2 times"):
-        CombinedOptimizer([first, second])
-
-
-def test_a_schedule_of_a_schedule_needs_a_name_of_its_own():
-    inner = WarmupOptimizer(sgd(), [])
-    with pytest.raises(InputError, match=r"param_name: .* got '__warmup"):
-        WarmupOptimizer(inner, [])
-    outer = WarmupOptimizer(inner, [], param_name="__outer")
+def test_a_schedule_of_a_schedule_may_have_a_name_of_its_own():
+    outer = WarmupOptimizer(WarmupOptimizer(sgd(), []), [], param_name="__outer")
     assert {"__warmup", "__outer"} <= outer.state_dict()["state"].keys()
 
 
-def test_stages_that_do_not_follow_are_refused():
-    with pytest.raises(InputError, match=r"stages.1.max_iters: .* got 3"):
-        WarmupOptimizer(sgd(), [WarmupStage(max_iters=3), WarmupStage(max_iters=3)])
+def schedule(*stages):
+    return WarmupOptimizer(sgd(), stages)
 
 
-def test_a_state_without_progress_is_refused():
-    with pytest.raises(InputError, match=r"expected \['__warmup'\], got \[\]"):
-        WarmupOptimizer(sgd(), []).load_state_dict({"state": {}})
+@cases(
+    ("call", "parts"),
+    {
+        "schedules side by side": (
+            lambda: CombinedOptimizer(
+                [schedule(), WarmupOptimizer(CombinedOptimizer([("d", sgd())]), [])]
+            ),
+            ["'__warmup' 2 times"],
+        ),
+        "a schedule of a schedule": (
+            lambda: WarmupOptimizer(schedule(), []), ["param_name", "got '__warmup"]
+        ),
+        "stages that do not follow": (
+            lambda: schedule(WarmupStage(max_iters=3), WarmupStage(max_iters=3)),
+            ["stages.1.max_iters", "got 3"],
+        ),
+        "a state without progress": (
+            lambda: schedule().load_state_dict({"state": {}}), ["['__warmup'], got []"]
+        ),
+    },
+)  # fmt: skip
+def test_schedules_that_cannot_be_kept_are_refused(call, parts):
+    with refused(InputError, *parts):
+        call()

@@ -11,6 +11,7 @@ from embershard.errors import InputError, PackageError
 from embershard.package import Package, add_plan, place_tables, verify_package
 from embershard.package.plan import Plan
 from embershard.package.rectangles import Shard
+from tests.cases import refused
 from tests.package.building import publish
 from tests.package.killed import numbers_before_death
 
@@ -66,37 +67,35 @@ def test_a_symbolic_link_leads_to_the_package(package, tmp_path):
     assert (tmp_path / "latest").is_symlink()
 
 
-def refuses_and_leaves_everything(package, plan, error, words):
+def refuses_and_leaves_everything(package, plan, error, *parts):
     before = {file: file.read_bytes() for file in package.rglob("*") if file.is_file()}
-    with pytest.raises(error, match=words):
+    with refused(error, *parts):
         add_plan(package, plan)
     assert {file: file.read_bytes() for file in package.rglob("*") if file.is_file()} == before
     assert names_beside(package) == ["1"]
 
 
 def test_a_plan_is_never_replaced(package):
-    words = "expected a plan with a new name, got 'default'"
-    refuses_and_leaves_everything(package, plan_for(package, "default"), InputError, words)
+    refuses_and_leaves_everything(package, plan_for(package, "default"), InputError, "'default'")
 
 
 def test_a_plan_that_leaves_a_hole_is_refused(package):
     shard = Shard(table="user", rows=(0, 2999), columns=(0, 4), devices=(0,))
     plan = Plan(format_version=0, name="holed", devices=("cpu:0",), shards=(shard,))
-    words = r"plans/holed\.json: shards: expected rectangles that cover"
-    refuses_and_leaves_everything(package, plan, PackageError, words)
+    refuses_and_leaves_everything(package, plan, PackageError, "plans/holed.json: shards")
 
 
 def test_a_damaged_package_is_refused(package):
     plan = plan_for(package, "more")
     with (package / "manifest.json").open("ab") as stream:
         stream.write(b" ")
-    refuses_and_leaves_everything(package, plan, PackageError, r"manifest\.json: sha256")
+    refuses_and_leaves_everything(package, plan, PackageError, "manifest.json: sha256")
 
 
 def test_a_full_disk_leaves_the_package_as_it_was(package, file_limit):
     plan = plan_for(package, "more")
     with file_limit(100):
-        refuses_and_leaves_everything(package, plan, InputError, "no room: File too large")
+        refuses_and_leaves_everything(package, plan, InputError, "File too large")
 
 
 def failing_links(monkeypatch, number):
@@ -118,8 +117,7 @@ def test_files_that_cannot_be_linked_are_copied(package, monkeypatch):
 def test_another_error_of_a_link_is_no_reason_to_copy(package, monkeypatch):
     plan = plan_for(package, "more")
     failing_links(monkeypatch, errno.ENOSPC)
-    words = "no room: No space left on device; make room"
-    refuses_and_leaves_everything(package, plan, InputError, words)
+    refuses_and_leaves_everything(package, plan, InputError, "No space left on device")
 
 
 def test_plans_added_at_once_are_all_there(package):
@@ -146,7 +144,7 @@ for number in range(1000):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_killed_at_any_moment_the_package_has_the_plan_or_has_it_not(package, seed):
+def test_killed_at_any_moment_the_package_has_the_plan_or_not(package, seed):
     told = numbers_before_death(CHILD, package, seed=seed)
     plans = list(verify_package(package).plans)[1:]
     assert plans[: len(told)] == [f"plan{number}" for number in told]

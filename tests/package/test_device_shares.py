@@ -22,7 +22,7 @@ PLAN = Plan(
 )
 
 
-def test_bytes_are_those_of_each_rectangle_and_replicas_count_everywhere():
+def test_bytes_are_of_each_rectangle_and_replica():
     assert device_bytes(PLAN, TABLES) == [1200 * 7 / 8 + 120, 1200 / 8 + 120]
 
 

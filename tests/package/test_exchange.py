@@ -8,7 +8,7 @@ from embershard.errors import InputError, PackageError
 from embershard.package import Package, add_plan, place_tables, reader, verify_package
 from embershard.package.files import exchange
 from embershard.package.folder_checks import TRIES, read_settled
-from tests.cases import cases
+from tests.cases import cases, refused
 from tests.package.building import publish
 
 
@@ -45,7 +45,7 @@ def test_a_plan_added_in_the_middle_is_there(package, plans_to_add, opens):
 
 def test_it_gives_up_where_plans_never_end(package, plans_to_add):
     plans_to_add += [f"p{number}" for number in range(TRIES + 1)]
-    with pytest.raises(PackageError, match=r"plans/p1\.json: unexpected file"):
+    with refused(PackageError, "plans/p1.json: unexpected file"):
         Package.open(package)
     assert plans_to_add == ["p0"]
 
@@ -71,21 +71,16 @@ def test_a_folder_that_goes_away_is_said_at_once(package):
         read_settled(package, read)
 
 
-def test_without_a_folder_it_is_the_reader_who_says_so(tmp_path):
-    with pytest.raises(PackageError, match="missing folder of a package"):
-        Package.open(tmp_path / "nothing")
-
-
 @cases(
-    ("other", "error", "message"),
+    ("other", "error", "part"),
     {
         # EINVAL, as of a file system that exchanges no folders.
-        "below": ("one/below", InputError, "expected a file system that can exchange two folders"),
-        "missing": ("two", FileNotFoundError, "No such file or directory: '.*/two'"),
+        "below": ("one/below", InputError, "a file system"),
+        "missing": ("two", FileNotFoundError, "/two"),
     },
 )
-def test_an_exchange_that_fails_leaves_both_folders(tmp_path, other, error, message):
+def test_an_exchange_that_fails_leaves_both_folders(tmp_path, other, error, part):
     (tmp_path / "one" / "below").mkdir(parents=True)
-    with pytest.raises(error, match=message):
+    with refused(error, part):
         exchange(tmp_path / "one", tmp_path / other)
     assert sorted(tmp_path.rglob("*")) == [tmp_path / "one", tmp_path / "one" / "below"]

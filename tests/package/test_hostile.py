@@ -23,8 +23,3 @@ def test_the_undamaged_package_is_read(tmp_path):
     draft.edit_manifest(lambda document: None)
 
     verify_package(draft.folder)
-
-
-def test_case_names_are_distinct():
-    names = [case.name for case in CASES]
-    assert sorted(set(names)) == sorted(names)

@@ -9,28 +9,13 @@ from hypothesis import strategies as st
 from embershard.errors import InputError
 from embershard.ids import hash_ids, hash_string
 from embershard.package.id_maps import MAX_ROWS, Hash, Identity, Vocabulary
-from tests.cases import cases
+from tests.cases import cases, refused
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
 
 def int64(*ids):
     return np.array(ids, np.int64)
-
-
-@cases(
-    ("ids", "rows"),
-    {
-        "identity": (Identity(3), 3),
-        "identity-zero-needs-no-row": (Identity(3, unknown="zero"), 3),
-        "identity-oov-needs-one": (Identity(3, unknown="oov"), 4),
-        "hash": (Hash(buckets=10), 10),
-        "vocabulary": (Vocabulary([5, 6]), 2),
-        "vocabulary-oov-needs-one": (Vocabulary([5, 6], unknown="oov"), 3),
-    },
-)
-def test_num_rows(ids, rows):
-    assert ids.num_rows == rows
 
 
 @cases(
@@ -53,19 +38,12 @@ def test_lookup_says_unknown_whatever_the_policy():
 
 
 @cases(
-    ("ids", "message"),
-    {
-        "identity": (Identity(3), r"id -5 at position 1 is not in 0\.\.2 \(policy: reject\)"),
-        "vocabulary": (Vocabulary([1, 2]), "id -5 at position 1 is not in the vocabulary"),
-    },
+    ("ids", "part"),
+    {"identity": (Identity(3), "0..2"), "vocabulary": (Vocabulary([1, 2]), "the vocabulary")},
 )
-def test_reject_names_the_first_unknown_id(ids, message):
-    with pytest.raises(InputError, match=message):
+def test_reject_names_the_first_unknown_id(ids, part):
+    with refused(InputError, "id -5 at position 1", part):
         ids.rows_of(int64(1, -5, -6))
-
-
-def test_identity_does_not_know_its_oov_row_as_an_id():
-    assert Identity(3, unknown="oov").lookup(int64(3)).tolist() == [-1]
 
 
 @given(st.lists(INT64), st.integers(0, 2**64 - 1))
@@ -73,14 +51,6 @@ def test_hashes_are_those_of_the_reference(ids, seed):
     data = [row_id.to_bytes(8, "little", signed=True) for row_id in ids]
     expected = [xxhash.xxh3_64_intdigest(datum, seed=seed) for datum in data]
     assert hash_ids(int64(*ids), seed).tolist() == expected
-
-
-def test_hash_is_xxh3_of_eight_little_endian_bytes():
-    expected = [
-        xxhash.xxh3_64_intdigest(bytes([1] + [0] * 7), seed=3) % 1000,
-        xxhash.xxh3_64_intdigest(bytes([255] * 8), seed=3) % 1000,
-    ]
-    assert Hash(1000, seed=3).rows_of(int64(1, -1)).tolist() == expected
 
 
 def test_known_hashes_do_not_change():
@@ -99,8 +69,10 @@ def test_the_seed_changes_the_hash():
 
 
 @given(st.lists(INT64), st.integers(1, MAX_ROWS), st.integers(0, 2**64 - 1))
-def test_hash_stays_within_its_buckets_and_depends_on_the_id_alone(ids, buckets, seed):
+def test_hash_stays_within_its_buckets_and_depends_on_the_id(ids, buckets, seed):
     result = Hash(buckets, seed).rows_of(int64(*ids))
+
+    assert Hash(buckets, seed).num_rows == buckets
 
     assert result.dtype == np.int64
     assert ((result >= 0) & (result < buckets)).all()
@@ -164,32 +136,29 @@ def test_a_vocabulary_does_not_change_with_the_list_it_came_from():
 
 
 @cases(
-    ("build", "message"),
+    ("build", "parts"),
     {
-        "identity-empty": (lambda: Identity(0), "rows: expected 1 .. .*, got 0"),
-        "identity-too-many": (lambda: Identity(MAX_ROWS + 1), "rows: expected 1"),
-        "rows-bool": (lambda: Identity(True), "rows: expected 1 .. .*, got True"),
-        "policy": (lambda: Identity(3, "guess"), "reject, oov, zero, got 'guess'"),
-        "hash-empty": (lambda: Hash(0), "buckets: expected 1 .. .*, got 0"),
-        "seed": (lambda: Hash(5, seed=-1), r"seed: expected 0 .. 2\*\*64 - 1"),
-        "vocabulary-empty": (lambda: Vocabulary([]), "at least one id, got none"),
-        "vocabulary-policy": (lambda: Vocabulary([1], "guess"), "got 'guess'"),
-        "vocabulary-twice": (lambda: Vocabulary([5, 7, 5]), "got 5 at positions 0 and 2"),
-        "names": (
-            lambda: Vocabulary(iter(["b", "a", "a"])),
-            r"distinct ids, got a at positions 1 and 2; remove repeats, .* \.unique\(\)",
-        ),
-        "one-string": (lambda: Vocabulary("ab"), "a list of ids, got str 'ab'"),
-        "set": (lambda: Vocabulary({"a", "b"}), "a list of ids in order, got set"),
-        "mapping": (lambda: Vocabulary({5: 1, 7: 0}), "a list of ids in order, got dict"),
-        "mixed": (lambda: Vocabulary([1, "b"]), "only integers or only strings, got both"),
-        "float": (lambda: Vocabulary([1.0]), r"or strings, got float \(1.0\)"),
-        "bool": (lambda: Vocabulary([True]), r"got bool \(True\)"),
-        "too-large": (lambda: Vocabulary([2**64]), "64 bits, got 18446744073709551616"),
-        "two-dims": (lambda: Vocabulary(np.ones((2, 2), int)), "one dimension"),
-        "surrogate": (lambda: Vocabulary(["\ud800"]), "that UTF-8 can encode"),
+        "identity-empty": (lambda: Identity(0), ["rows", "got 0"]),
+        "identity-too-many": (lambda: Identity(MAX_ROWS + 1), ["rows", f"got {MAX_ROWS + 1}"]),
+        "rows-bool": (lambda: Identity(True), ["rows", "got True"]),
+        "policy": (lambda: Identity(3, "guess"), ["got 'guess'"]),
+        "hash-empty": (lambda: Hash(0), ["buckets", "got 0"]),
+        "seed": (lambda: Hash(5, seed=-1), ["seed", "got -1"]),
+        "vocabulary-empty": (lambda: Vocabulary([]), ["got none"]),
+        "vocabulary-policy": (lambda: Vocabulary([1], "guess"), ["got 'guess'"]),
+        "vocabulary-twice": (lambda: Vocabulary([5, 7, 5]), ["got 5 at positions 0 and 2"]),
+        "names": (lambda: Vocabulary(iter("baa")), ["got a at positions 1 and 2"]),
+        "one-string": (lambda: Vocabulary("ab"), ["got str 'ab'"]),
+        "set": (lambda: Vocabulary({"a", "b"}), ["got set"]),
+        "mapping": (lambda: Vocabulary({5: 1, 7: 0}), ["got dict"]),
+        "mixed": (lambda: Vocabulary([1, "b"]), ["got both"]),
+        "float": (lambda: Vocabulary([1.0]), ["got float (1.0)"]),
+        "bool": (lambda: Vocabulary([True]), ["got bool (True)"]),
+        "too-large": (lambda: Vocabulary([2**64]), ["got 18446744073709551616"]),
+        "two-dims": (lambda: Vocabulary(np.ones((2, 2), int)), ["one dimension"]),
+        "surrogate": (lambda: Vocabulary(["\ud800"]), ["UTF-8"]),
     },
 )
-def test_refusals(build, message):
-    with pytest.raises(InputError, match=message):
+def test_refusals(build, parts):
+    with refused(InputError, *parts):
         build()

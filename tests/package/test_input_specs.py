@@ -5,40 +5,37 @@ import pytest
 from embershard.package import Hash, Identity, Schema, SparseInput, Vocabulary
 from embershard.package.input_specs import ids_spec, known_ids, schema_of, specs_of, with_lookups
 from embershard.package.manifest_inputs import Lookup
+from tests.cases import cases
 
 LOOKUPS = (Lookup(table="t", output="pooled", pooling="sum"),)
 
-MAPS = [
-    pytest.param(
+MAPS = {
+    "identity": (
         Identity(9, "zero"),
         {"kind": "identity", "rows": 9, "unknown": "zero", "oov_row": None},
-        id="identity",
     ),
-    pytest.param(
+    "identity-oov": (
         Identity(9, "oov"),
         {"kind": "identity", "rows": 10, "unknown": "oov", "oov_row": 9},
-        id="identity-oov",
     ),
-    pytest.param(Hash(9, seed=3), {"kind": "hash", "rows": 9, "seed": 3}, id="hash"),
-    pytest.param(
+    "hash": (Hash(9, seed=3), {"kind": "hash", "rows": 9, "seed": 3}),
+    "vocabulary": (
         Vocabulary([4, 5]),
         {"kind": "vocab", "rows": 2, "file": "ids/f", "unknown": "reject", "oov_row": None},
-        id="vocabulary",
     ),
-    pytest.param(
+    "vocabulary-oov": (
         Vocabulary([4, 5], "oov"),
         {"kind": "vocab", "rows": 3, "file": "ids/f", "unknown": "oov", "oov_row": 2},
-        id="vocabulary-oov",
     ),
-]
+}
 
 
-@pytest.mark.parametrize(("ids", "expected"), MAPS)
+@cases(("ids", "expected"), MAPS)
 def test_an_id_map_says_the_rows_of_its_table(ids, expected):
     assert ids_spec(ids, file="ids/f").model_dump() == expected
 
 
-@pytest.mark.parametrize(("ids", "expected"), MAPS)
+@cases(("ids", "expected"), MAPS)
 def test_an_id_map_comes_back(ids, expected):
     schema = Schema(sparse=[SparseInput("x", "request", ids, True, 5, "first")])
     requests = []
@@ -65,12 +62,7 @@ def test_an_input_without_a_map_gets_the_rows_of_its_table():
     spec = with_lookups(kept, LOOKUPS, rows=7)
 
     assert kept.ids is None
-    assert spec.ids.model_dump() == {
-        "kind": "identity",
-        "rows": 7,
-        "unknown": "reject",
-        "oov_row": None,
-    }
+    assert spec.ids.model_dump() == ids_spec(Identity(7), file="").model_dump()
     assert (spec.name, spec.max_ids, spec.lookups) == ("x", 2, LOOKUPS)
 
 

@@ -9,7 +9,6 @@ import xxhash
 from embershard.errors import PackageError
 from embershard.package.manifest import Manifest, default_limits, fingerprint_of
 from embershard.package.manifest_checks import parse_manifest
-from tests.cases import cases
 from tests.hostile.draft import GOLDEN
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
@@ -43,51 +42,8 @@ def test_default_limits():
     assert (default_limits().max_examples, default_limits().max_ids) == (4096, 1 << 20)
 
 
-@cases(
-    ("old", "new", "message"),
-    {
-        "rows": (
-            b'"rows": 7,',
-            b'"rows": 8,',
-            "manifest.json: inputs.3.ids.rows: expected 7, the rows of table tags, got 8",
-        ),
-        "pooling": (
-            b'"pooling": "mean"',
-            b'"pooling": "max"',
-            "manifest.json: inputs.4.lookups.0.pooling: expected 'sum' or 'mean', got max",
-        ),
-        "version": (
-            b'"format_version": 0',
-            b'"format_version": 7',
-            "manifest.json: format_version: expected at most 0, got 7",
-        ),
-        "key": (
-            b'"producer": {',
-            b'"producer": {"numpy": "2", ',
-            "manifest.json: producer.numpy: unexpected key",
-        ),
-        "path": (
-            b'"samples": "samples.safetensors"',
-            b'"samples": "../samples"',
-            "manifest.json: samples: expected a path inside the package, "
-            "of letters, digits, _ . -, got ../samples",
-        ),
-        "key-twice": (
-            b'"version": 1',
-            b'"version": 1, "version": 2',
-            "manifest.json: json: duplicate key 'version'",
-        ),
-    },
-)
-def test_messages(old, new, message):
-    assert old in GOLDEN_TEXT
-    with pytest.raises(PackageError) as refused:
-        parse_manifest(GOLDEN_TEXT.replace(old, new, 1))
-    assert str(refused.value) == message
-
-
 def test_long_values_are_cut_in_messages():
     text = GOLDEN_TEXT.replace(b'"tiny"', b'"' + b"x" * 1000 + b'"')
-    with pytest.raises(PackageError) as refused:
+    with pytest.raises(PackageError, match=r"^manifest.json: model: .* got xxx") as raised:
         parse_manifest(text)
-    assert len(str(refused.value)) < 300
+    assert len(str(raised.value)) < 300

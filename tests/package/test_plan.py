@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from embershard.errors import InputError, PackageError
 from embershard.package.plan import parse_devices, parse_plan, place_tables, plan_json
-from tests.cases import cases
+from tests.cases import cases, refused
 from tests.package.building import table_spec
 
 
@@ -39,9 +39,9 @@ def test_grids_tile_and_stop_tiling_without_any_one_shard(data):
     assert len(plan_of(grid).shards) == len(grid)
 
     lost = data.draw(st.integers(0, len(grid) - 1))
-    with pytest.raises(PackageError, match=r"plans/p\.json: shards: expected rectangles that cov"):
+    with refused(PackageError, "plans/p.json: shards: "):
         plan_of(grid[:lost] + grid[lost + 1 :])
-    with pytest.raises(PackageError, match=r"plans/p\.json: shards\.\d+: expected rectangles of t"):
+    with refused(PackageError, "plans/p.json: shards."):
         plan_of([*grid, grid[lost]])
 
 
@@ -50,11 +50,11 @@ def test_tens_of_thousands_of_columns_tile():
     edges = range(0, 65536, 4)
     grid = [(row, row + 1, left, left + 4) for row in range(4) for left in edges]
     assert len(plan_of(grid, rows=4, dim=65536).shards) == 65536
-    with pytest.raises(PackageError, match=r"shards\.65536: .*got one over shards\.65535"):
+    with refused(PackageError, "shards.65536", "shards.65535"):
         plan_of([*grid, grid[-1]], rows=4, dim=65536)
 
 
-def test_the_largest_tables_go_first_each_to_the_device_with_least():
+def test_the_largest_tables_go_first_to_the_emptiest_device():
     tables = [table_spec("a", 10), table_spec("b", 30), table_spec("c", 20), table_spec("d", 15)]
 
     plan = place_tables(tables, ["cpu:0", "cpu:1"])
@@ -91,5 +91,5 @@ def test_devices(text, devices):
     ],
 )
 def test_devices_refused(text):
-    with pytest.raises(InputError, match="devices: expected KIND or NxKIND of cpu, cuda"):
+    with refused(InputError, "devices: "):
         parse_devices(text)

@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from embershard.errors import InputError
 from embershard.package.row_format import RowFormat
-from tests.cases import cases
+from tests.cases import cases, refused
 
 
 @cases(
@@ -48,30 +47,22 @@ def test_rows_on_a_device_are_padded_to_16_bytes(weights, columns, expected):
 HEADER = [0x00, 0x38, 0x00, 0xBC]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("weights", "row", "values"),
-    [
-        pytest.param("int8", [*HEADER, 0, 1, 2, 255], [-1.0, -0.5, 0.0, 126.5], id="int8"),
-        pytest.param(
-            "int4", [*HEADER, 0x21, 0xF3], [-0.5, 0.0, 0.5, 6.5], id="int4-low-nibble-first"
-        ),
-        pytest.param(
-            "fp16",
-            [0x00, 0x38, 0x00, 0xBC, 0x00, 0x00, 0xFF, 0x7B],
-            [0.5, -1.0, 0.0, 65504.0],
-            id="fp16",
-        ),
-        pytest.param("int8", [*HEADER, 1, 9, 9, 9], [-0.5], id="int8-of-1"),
-        pytest.param("int4", [*HEADER, 0x21, 0xF3], [-0.5, 0.0, 0.5], id="int4-of-3"),
-        pytest.param("fp16", [0x00, 0x38, *[0xFF] * 6], [0.5], id="fp16-of-1"),
+    {
+        "int8": ("int8", [*HEADER, 0, 1, 2, 255], [-1.0, -0.5, 0.0, 126.5]),
+        "int4-low-nibble-first": ("int4", [*HEADER, 0x21, 0xF3], [-0.5, 0.0, 0.5, 6.5]),
+        "fp16": ("fp16", [*HEADER, 0x00, 0x00, 0xFF, 0x7B], [0.5, -1.0, 0.0, 65504.0]),
+        "int8-of-1": ("int8", [*HEADER, 1, 9, 9, 9], [-0.5]),
+        "int4-of-3": ("int4", [*HEADER, 0x21, 0xF3], [-0.5, 0.0, 0.5]),
+        "fp16-of-1": ("fp16", [0x00, 0x38, *[0xFF] * 6], [0.5]),
         # 1.0 is 0x3f800000 and -2.5 is 0xc0200000 in float32.
-        pytest.param(
+        "fp32-of-2": (
             "fp32",
             [*[0x00, 0x00, 0x80, 0x3F], *[0x00, 0x00, 0x20, 0xC0], *[0xFF] * 8],
             [1.0, -2.5],
-            id="fp32-of-2",
         ),
-    ],
+    },
 )
 def test_known_bytes_without_their_padding(weights, row, values):
     result = RowFormat(weights, len(values)).dequantize_rows(np.array([row], np.uint8))
@@ -93,18 +84,6 @@ def test_int4_rows_agree_with_a_loop_over_nibbles(rows):
         np.testing.assert_array_equal(values, expected)
 
 
-@given(st.sampled_from(["int8", "int4", "fp16", "fp32"]), st.integers(1, 9))
-def test_rows_of_a_table_read_back_one_by_one(weights, rows):
-    row_format = RowFormat(weights, 8)
-    table = np.arange(rows * row_format.row_bytes, dtype=np.uint8) % 59
-    table = table.reshape(rows, -1)
-
-    together = row_format.dequantize_rows(table)
-
-    alone = [row_format.dequantize_rows(table[at : at + 1])[0] for at in range(rows)]
-    np.testing.assert_array_equal(together, alone)
-
-
 @pytest.mark.parametrize("bits", [4, 8])
 def test_agrees_with_fbgemm(bits):
     torch = pytest.importorskip("torch")
@@ -120,21 +99,21 @@ def test_agrees_with_fbgemm(bits):
 
 
 @cases(
-    ("build", "message"),
+    ("build", "parts"),
     {
-        "weights": (lambda: RowFormat("int2", 8), "int8, int4, fp16, fp32, got"),
-        "dim-0": (lambda: RowFormat("int8", 0), "dim: expected 1 .. 65536, got 0"),
-        "dim-too-large": (lambda: RowFormat("int8", 65537), "got 65537"),
+        "weights": (lambda: RowFormat("int2", 8), ["int8, int4, fp16, fp32", "'int2'"]),
+        "dim-0": (lambda: RowFormat("int8", 0), ["dim", "got 0"]),
+        "dim-too-large": (lambda: RowFormat("int8", 65537), ["dim", "got 65537"]),
         "width": (
             lambda: RowFormat("int8", 8).dequantize_rows(np.zeros((2, 8), np.uint8)),
-            r"uint8 \[N, 12\], got uint8 \[2, 8\]",
+            ["uint8 [N, 12]", "got uint8 [2, 8]"],
         ),
         "dtype": (
             lambda: RowFormat("int8", 8).dequantize_rows(np.zeros((2, 12), np.int8)),
-            r"uint8 \[N, 12\], got int8",
+            ["uint8 [N, 12]", "got int8"],
         ),
     },
 )
-def test_refusals(build, message):
-    with pytest.raises(InputError, match=message):
+def test_refusals(build, parts):
+    with refused(InputError, *parts):
         build()

@@ -43,7 +43,7 @@ def test_we_read_what_the_library_writes(tmp_path):
         np.testing.assert_array_equal(tensor, array)
 
 
-def test_data_start_where_asked_and_numbers_lie_at_multiples_of_their_size(tmp_path):
+def test_data_and_numbers_are_aligned(tmp_path):
     write_safetensors(tmp_path / "a", ARRAYS, align=4096)
 
     data = (tmp_path / "a").read_bytes()
@@ -55,7 +55,7 @@ def test_data_start_where_asked_and_numbers_lie_at_multiples_of_their_size(tmp_p
         assert entry["data_offsets"][0] % size == 0
 
 
-def test_arrays_that_are_not_contiguous_or_big_endian_are_written_right(tmp_path):
+def test_strided_and_big_endian_arrays_are_written_right(tmp_path):
     arrays = {"t": np.arange(6, dtype=np.int64).reshape(2, 3).T, "b": np.array([1, 2], ">i4")}
     write_safetensors(tmp_path / "a", arrays)
 

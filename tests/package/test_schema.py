@@ -5,7 +5,7 @@ import pytest
 from embershard.errors import InputError
 from embershard.package.id_maps import Hash
 from embershard.package.schema import DenseInput, Schema, SparseInput
-from tests.cases import cases
+from tests.cases import cases, refused
 
 SCHEMA = Schema(
     dense=[DenseInput("age", scope="request"), DenseInput("price")],
@@ -33,25 +33,25 @@ def test_a_schema_is_frozen():
 
 
 @cases(
-    ("build", "message"),
+    ("build", "parts"),
     {
         "one-name-of-both-kinds": (
             lambda: Schema(dense=[DenseInput("a")], sparse=[SparseInput("a")]),
-            "distinct names, got 'a' twice",
+            ["got 'a' twice"],
         ),
-        "kinds": (lambda: Schema(dense=[SparseInput("a")]), "expected DenseInput, got"),
-        "no-name": (lambda: DenseInput(""), "name: expected 1 .. 256 bytes"),
-        "long-name": (lambda: DenseInput("ä" * 129), "1 .. 256 bytes of UTF-8"),
-        "newline": (lambda: SparseInput("a\n"), "no control characters"),
-        "number-as-name": (lambda: SparseInput(3), "expected a string, got 3"),
-        "scope": (lambda: DenseInput("a", scope="user"), "request, example, got 'user'"),
-        "nan-default": (lambda: DenseInput("a", default=float("nan")), "< 1e15, got nan"),
-        "large-default": (lambda: DenseInput("a", default=-1e15), "< 1e15, got -1000000"),
-        "keep": (lambda: SparseInput("a", keep="both"), "reject, first, last, got 'both'"),
-        "max-ids": (lambda: SparseInput("a", max_ids=-1), "max_ids: expected 0"),
-        "ids": (lambda: SparseInput("a", ids=[1]), "an id map or None, got"),
+        "kinds": (lambda: Schema(dense=[SparseInput("a")]), ["expected DenseInput"]),
+        "no-name": (lambda: DenseInput(""), ["name", "1 .. 256 bytes"]),
+        "long-name": (lambda: DenseInput("ä" * 129), ["name", "1 .. 256 bytes"]),
+        "newline": (lambda: SparseInput("a\n"), ["control characters"]),
+        "number-as-name": (lambda: SparseInput(3), ["got 3"]),
+        "scope": (lambda: DenseInput("a", scope="user"), ["got 'user'"]),
+        "nan-default": (lambda: DenseInput("a", default=float("nan")), ["got nan"]),
+        "large-default": (lambda: DenseInput("a", default=-1e15), ["got -1000000"]),
+        "keep": (lambda: SparseInput("a", keep="both"), ["got 'both'"]),
+        "max-ids": (lambda: SparseInput("a", max_ids=-1), ["max_ids", "got -1"]),
+        "ids": (lambda: SparseInput("a", ids=[1]), ["an id map or None"]),
     },
 )
-def test_refusals(build, message):
-    with pytest.raises(InputError, match=message):
+def test_refusals(build, parts):
+    with refused(InputError, *parts):
         build()

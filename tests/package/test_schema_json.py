@@ -4,7 +4,6 @@ import json
 import os
 
 import numpy as np
-import pytest
 
 from embershard.errors import InputError, PackageError
 from embershard.package import (
@@ -24,7 +23,7 @@ from embershard.package import (
     vocabulary_files,
     write_vocabulary,
 )
-from tests.cases import cases
+from tests.cases import cases, refused
 
 ITEMS = Vocabulary([30, -4, 2**62], unknown="zero")
 SCHEMA = Schema(
@@ -64,46 +63,23 @@ def test_inputs_are_written_as_in_a_manifest(tmp_path):
         ],
     )
 
+    transforms = [
+        {"kind": "log1p"},
+        {"kind": "standardize", "mean": 1, "deviation": 2.5},
+        {"kind": "bucketize", "boundaries": [0, 1.5]},
+    ]
+    price = {"kind": "dense", "name": "price", "scope": "example", "default": None}
+    ids = {"kind": "vocab", "rows": 3, "file": "user.safetensors", "unknown": "oov", "oov_row": 2}
+    user = {"kind": "sparse", "name": "user", "scope": "request", "weighted": False, "max_ids": 9}
+    raw = {"kind": "sparse", "name": "raw", "scope": "example", "weighted": True, "max_ids": 0}
     assert schema_to_json(schema, tmp_path / "ids") == {
         "dense": [
             {"kind": "dense", "name": "age", "scope": "request", "default": 0.5},
-            {
-                "kind": "dense",
-                "name": "price",
-                "scope": "example",
-                "default": None,
-                "transforms": [
-                    {"kind": "log1p"},
-                    {"kind": "standardize", "mean": 1, "deviation": 2.5},
-                    {"kind": "bucketize", "boundaries": [0, 1.5]},
-                ],
-            },
+            price | {"transforms": transforms},
         ],
         "sparse": [
-            {
-                "kind": "sparse",
-                "name": "user",
-                "scope": "request",
-                "weighted": False,
-                "max_ids": 9,
-                "keep": "last",
-                "ids": {
-                    "kind": "vocab",
-                    "rows": 3,
-                    "file": "user.safetensors",
-                    "unknown": "oov",
-                    "oov_row": 2,
-                },
-            },
-            {
-                "kind": "sparse",
-                "name": "raw",
-                "scope": "example",
-                "weighted": True,
-                "max_ids": 0,
-                "keep": "reject",
-                "ids": None,
-            },
+            user | {"keep": "last", "ids": ids},
+            raw | {"keep": "reject", "ids": None},
         ],
     }
 
@@ -133,20 +109,20 @@ def test_a_vocabulary_reads_back_with_the_policy_asked_for(tmp_path):
 
 
 @cases(
-    ("change", "error", "message"),
+    ("change", "error", "part"),
     {
-        "key": ({"more": 1}, PackageError, "schema: more: unexpected key"),
-        "type": ({"dense": {}}, PackageError, "schema: dense: expected an array"),
+        "key": ({"more": 1}, PackageError, "schema: more"),
+        "type": ({"dense": {}}, PackageError, "schema: dense"),
         "names": (
             {"dense": [{"kind": "dense", "name": "item", "scope": "example", "default": None}]},
             InputError,
-            "distinct names, got 'item' twice",
+            "'item' twice",
         ),
     },
 )
-def test_documents_refused(tmp_path, change, error, message):
+def test_documents_refused(tmp_path, change, error, part):
     document = schema_to_json(SCHEMA, tmp_path / "ids")
-    with pytest.raises(error, match=message):
+    with refused(error, part):
         schema_from_json({**document, **change}, tmp_path / "ids")
 
 
@@ -162,7 +138,7 @@ def test_documents_refused(tmp_path, change, error, message):
 def test_an_id_map_that_contradicts_itself_is_refused(tmp_path, place, change):
     document = json.loads(json.dumps(schema_to_json(SCHEMA, tmp_path / "ids")))
     document["sparse"][place]["ids"] |= change
-    with pytest.raises(PackageError, match=rf"schema: sparse\.{place}\.ids: expected .* got .*"):
+    with refused(PackageError, f"schema: sparse.{place}.ids"):
         schema_from_json(document, tmp_path / "ids")
 
 
@@ -172,5 +148,5 @@ def test_a_damaged_vocabulary_is_refused_by_name(tmp_path):
         tmp_path / "ids" / "item.safetensors",
         Vocabulary.from_sorted(np.array([1, 1]), np.array([0, 1])),
     )
-    with pytest.raises(PackageError, match=r"item\.safetensors: keys: expected strictly incr"):
+    with refused(PackageError, "item.safetensors: keys"):
         schema_from_json(document, tmp_path / "ids")

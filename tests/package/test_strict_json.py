@@ -58,7 +58,7 @@ def test_half_a_pair_is_refused_where_it_is_escaped():
     assert parse_json(rb'"\ud83d\ude00"', "a.json") == "\N{GRINNING FACE}"
 
 
-def test_of_many_wrong_elements_the_first_is_named_and_no_other_kept():
+def test_only_the_first_of_many_wrong_elements_is_kept():
     document = json.loads((GOLDEN / "manifest.json").read_bytes())
     document["inputs"] = [{}] * 300_000
     data = json.dumps(document).encode()

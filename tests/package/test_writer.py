@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import subprocess
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from safetensors.numpy import load
 
 from embershard.errors import InputError, PackageError
 from embershard.package import Package, PackageWriter, RowFormat, verify_package
-from tests.cases import cases
+from tests.cases import cases, refused
 from tests.package.building import ROWS, fill, publish
 
 
@@ -56,7 +57,7 @@ def test_a_table_that_fits_one_chunk_says_the_fewest_whole_pages(tmp_path):
     assert package.manifest.tables[0].rows_per_chunk == 3072  # 6 pages of 512 rows.
 
 
-def test_the_published_package_verifies_and_its_digests_are_those_of_sha256sum(tmp_path):
+def test_a_published_package_verifies_and_lists_all_digests(tmp_path):
     package = publish(tmp_path / "m" / "1")
 
     verify_package(package)
@@ -97,7 +98,7 @@ def test_others_may_read_the_published_folder(tmp_path):
 
 def test_versions_are_immutable(tmp_path):
     publish(tmp_path / "m" / "1")
-    with pytest.raises(InputError, match="versions are immutable"):
+    with refused(InputError, "versions are immutable"):
         PackageWriter(tmp_path / "m" / "1")
 
 
@@ -106,40 +107,27 @@ def test_of_two_writers_of_one_version_the_second_is_refused(tmp_path):
     with PackageWriter(out) as slow:
         contents = fill(slow, [ROWS])
         publish(out, [ROWS[:5]])
-        with pytest.raises(InputError, match="versions are immutable"):
+        with refused(InputError, "versions are immutable"):
             slow.publish(contents)
 
     assert Package.open(out).manifest.tables[0].rows == 5
     assert os.listdir(tmp_path / "m") == ["1"]
 
 
-@cases(
-    "end",
-    {
-        "not-published": None,
-        "raised": RuntimeError("stop"),
-    },
-)
-def test_what_is_not_published_is_removed(tmp_path, end):
-    def write():
-        with PackageWriter(tmp_path / "m" / "1") as writer:
-            fill(writer, [ROWS])
-            if end:
-                raise end
-
-    if end:
-        with pytest.raises(RuntimeError, match="stop"):
-            write()
-    else:
-        write()
-
+@pytest.mark.parametrize("raised", [False, True])
+def test_what_is_not_published_is_removed(tmp_path, raised):
+    stopped = pytest.raises(RuntimeError, match="stop") if raised else nullcontext()
+    with stopped, PackageWriter(tmp_path / "m" / "1") as writer:
+        fill(writer, [ROWS])
+        if raised:
+            raise RuntimeError("stop")
     assert os.listdir(tmp_path / "m") == []
 
 
 def test_a_full_disk_is_an_input_error_that_names_the_package(tmp_path, file_limit):
     out = tmp_path / "repository" / "model" / "1"
     with (
-        pytest.raises(InputError, match=r"/repository/model/1: no room: File too large; make ro"),
+        refused(InputError, "/repository/model/1", "File too large"),
         file_limit(8000),
         PackageWriter(out) as writer,
     ):
@@ -147,52 +135,46 @@ def test_a_full_disk_is_an_input_error_that_names_the_package(tmp_path, file_lim
     assert list(out.parent.iterdir()) == []
 
 
-def test_contents_that_contradict_the_files_are_refused_and_not_published(tmp_path):
+def test_contents_that_contradict_the_files_are_not_published(tmp_path):
     out = tmp_path / "m" / "1"
     with PackageWriter(out) as writer:
         contents = fill(writer, [ROWS])
         writer.path("samples.safetensors").unlink()
-        with pytest.raises(PackageError, match=r"samples\.safetensors: missing file"):
+        with refused(PackageError, "samples.safetensors: missing file"):
             writer.publish(contents)
     assert not out.exists()
 
 
 @cases(
-    ("batches", "rows", "message"),
+    ("batches", "rows", "parts"),
     {
-        "no-rows": ([], 0, "table user: expected at least one row, got none"),
-        "no-batch": ([], 3000, "table user: expected 3000 rows, got 0"),
-        "too-few": ([ROWS, ROWS[:5]], 3006, "expected 3006 rows, got 3005"),
-        "too-few-of-a-chunk": ([ROWS[:1024]], 1025, "expected 1025 rows, got 1024"),
-        "too-many": ([ROWS, ROWS[:5]], 3004, "expected 3004 rows, got at least 3005"),
-        "too-many-by-a-batch": ([ROWS, ROWS[:5]], 3000, "expected 3000 rows, got at least 3005"),
-        "width": ([ROWS[:, :7]], 3000, r"uint8 \[n, 8\], got uint8 \[3000, 7\]"),
-        "dtype": ([ROWS.view(np.int8)], 3000, r"uint8 \[n, 8\], got int8"),
+        "no-rows": ([], 0, ["table user", "got none"]),
+        "no-batch": ([], 3000, ["table user", "3000 rows, got 0"]),
+        "too-few": ([ROWS, ROWS[:5]], 3006, ["3006 rows, got 3005"]),
+        "too-few-of-a-chunk": ([ROWS[:1024]], 1025, ["1025 rows, got 1024"]),
+        "too-many": ([ROWS, ROWS[:5]], 3004, ["3004 rows, got at least 3005"]),
+        "too-many-by-a-batch": ([ROWS, ROWS[:5]], 3000, ["3000 rows, got at least 3005"]),
+        "width": ([ROWS[:, :7]], 3000, ["uint8 [n, 8], got uint8 [3000, 7]"]),
+        "dtype": ([ROWS.view(np.int8)], 3000, ["uint8 [n, 8], got int8"]),
     },
 )
-def test_batches_refused(tmp_path, batches, rows, message):
+def test_batches_refused(tmp_path, batches, rows, parts):
     with (
         PackageWriter(tmp_path / "m" / "1", chunk_bytes_max=8192) as writer,
-        pytest.raises(InputError, match=message),
+        refused(InputError, *parts),
     ):
         writer.write_table("user", RowFormat("int8", 4), batches, rows=rows)
 
 
 @pytest.mark.parametrize("name", ["../user", "a/b", "", ".user", "user\n"])
 def test_table_names_that_are_paths_are_refused(tmp_path, name):
-    with (
-        PackageWriter(tmp_path / "m" / "1") as writer,
-        pytest.raises(InputError, match="table: expected letters, digits"),
-    ):
+    with PackageWriter(tmp_path / "m" / "1") as writer, refused(InputError, "table", repr(name)):
         writer.write_table(name, RowFormat("int8", 4), [ROWS], rows=3000)
 
 
 @pytest.mark.parametrize("file", ["../x", "/x", "report/../../x", ""])
 def test_paths_that_leave_the_package_are_refused(tmp_path, file):
-    with (
-        PackageWriter(tmp_path / "m" / "1") as writer,
-        pytest.raises(InputError, match="file: expected a path inside the package"),
-    ):
+    with PackageWriter(tmp_path / "m" / "1") as writer, refused(InputError, "file", file):
         writer.add_file(file, b"")
 
 
@@ -200,16 +182,14 @@ def test_paths_that_leave_the_package_are_refused(tmp_path, file):
 def test_errors_that_are_no_measure_are_refused(tmp_path, error):
     with PackageWriter(tmp_path / "m" / "1") as writer:
         table = writer.write_table("user", RowFormat("int8", 4), [ROWS], rows=3000)
-        with pytest.raises(InputError, match="table user: mse: expected a finite number"):
+        with refused(InputError, "table user: mse", error):
             table.with_error(mse=error, max_error=0.0)
 
 
 def test_a_file_is_written_once(tmp_path):
     with PackageWriter(tmp_path / "m" / "1") as writer:
         writer.add_file("report/report.json", b"{}")
-        with pytest.raises(
-            InputError, match=r"report/report\.json: expected a file that is written once"
-        ):
+        with refused(InputError, "report/report.json"):
             writer.add_file("report/report.json", b"{}")
 
 

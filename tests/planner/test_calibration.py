@@ -18,6 +18,7 @@ from embershard.planner.link import measure_link
 from embershard.planner.machine import MissCost, RowCost, processor_name
 from embershard.planner.measurements import Measured
 from embershard.serving.local import lookup_seconds
+from tests.cases import cases
 from tests.planner.training_cases import model_of, sharders
 
 CASES = ((2, 8, 1), (4, 8, 4), (2, 32, 4), (4, 16, 1))
@@ -64,57 +65,44 @@ def test_this_machine_is_measured_and_plans_by_it(small, tmp_path):
     assert set(plan.plan["sparse"]) == {"t0", "t1"}
 
 
-def test_costs_are_found_again_in_exact_measurements():
-    cost = RowCost(start=1e-4, id=1e-8, id_byte=2e-11, bag=3e-9, bag_byte=0)
-    assert _found_again(cost, shares=(0,), missed=((),)) == pytest.approx(_values(cost), abs=1e-15)
-
-
-def test_costs_of_rows_and_misses_are_found_again_in_exact_measurements():
-    cost = RowCost(
-        start=1e-4,
-        id=1e-8,
-        id_byte=0,
-        bag=3e-9,
-        bag_byte=2e-11,
-        row=4e-7,
-        row_byte=1e-10,
-        misses=(MissCost(row=2e-8, row_byte=0), MissCost(row=0, row_byte=3e-10)),
-    )
-    missed = (0.0, 0.0), (0.5, 0.0), (0.9, 0.6)
-    result = _found_again(cost, shares=(1, 7), missed=missed)
-    assert result == pytest.approx(_values(cost), abs=1e-15)
-
-
-def _found_again(cost, *, shares, missed):
-    """What is fitted to seconds that are the cost's."""
-    measured = [
-        Measured(
-            ids=ids,
-            bags=ids // length,
-            row_bytes=row_bytes,
-            rows=ids // share if share else 0,
-            missed=item,
-        )
+@cases(
+    ("cost", "shares", "missed"),
+    {
+        "ids and bags": (
+            RowCost(start=1e-4, id=1e-8, id_byte=2e-11, bag=3e-9, bag_byte=0),
+            (0,),
+            ((),),
+        ),
+        "rows and misses": (
+            RowCost(
+                start=1e-4,
+                id=1e-8,
+                id_byte=0,
+                bag=3e-9,
+                bag_byte=2e-11,
+                row=4e-7,
+                row_byte=1e-10,
+                misses=(MissCost(row=2e-8, row_byte=0), MissCost(row=0, row_byte=3e-10)),
+            ),
+            (1, 7),
+            ((0.0, 0.0), (0.5, 0.0), (0.9, 0.6)),
+        ),
+    },
+)
+def test_costs_are_found_again_in_exact_measurements(cost, shares, missed):
+    sizes = [
+        {"ids": ids, "bags": ids // length, "row_bytes": row_bytes, "missed": item}
+        | ({"rows": ids // share} if share else {})
         for ids in (4096, 16384)
         for length in (1, 8, 32)
         for row_bytes in (64, 256, 1024)
         for share in shares
         for item in missed
     ]
-    seconds = [
-        cost.start
-        + cost.seconds(
-            ids=part.ids,
-            bags=part.bags,
-            row_bytes=part.row_bytes,
-            rows=part.rows or None,
-            missed=part.missed,
-        )
-        for part in measured
-    ]
-    result, error = fit(measured, np.array(seconds))
+    seconds = [cost.start + cost.seconds(**size) for size in sizes]
+    result, error = fit([Measured(**size) for size in sizes], np.array(seconds))
     assert error < 1e-9
-    return _values(result)
+    assert _values(result) == pytest.approx(_values(cost), abs=1e-15)
 
 
 def _values(cost):
@@ -122,7 +110,7 @@ def _values(cost):
     return [cost.start, cost.id, cost.id_byte, cost.bag, cost.bag_byte, cost.row, *misses]
 
 
-def test_an_exchange_costs_nothing_by_the_bytes_of_rows_that_are_looked_up():
+def test_an_exchange_costs_nothing_by_the_bytes_of_rows():
     shapes = [(ids, bags, size) for ids in (10, 300) for bags in (7, 90) for size in (64, 512)]
     measured = [Measured(*shape) for shape in shapes]
     seconds = np.array([ids * (3e-9 + 5e-11 * size) for ids, _, size in shapes])

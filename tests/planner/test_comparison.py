@@ -12,7 +12,7 @@ from embershard.planner.comparison import (
     StepSeconds,
     read_batches,
 )
-from tests.cases import cases
+from tests.cases import cases, refused
 
 
 def seconds(*pairs):
@@ -45,30 +45,25 @@ def test_costs_that_are_far_off_are_told_how_to_replace(run):
     far = StepSeconds(estimated=8e-3, measured=2e-2)
     text = compare(run).model_copy(update={"step": far}).to_text()
     assert "measured / estimated 2.50\n" in text
-    assert (
-        "another machine, or this one is busy: `embershard calibrate` measures this machine\n"
-        in text
-    )
+    assert "`embershard calibrate`" in text
 
 
 def test_a_run_without_measurements_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"sharding\.json: expected the measurements of a run"):
+    with refused(InputError, "sharding.json"):
         compare(tmp_path)
 
 
-def test_measurements_of_other_ranks_are_refused(run):
+@cases(
+    ("measured", "parts"),
+    {
+        "ranks": ([{"lookup": 1, "update": 1}], ["measured", "2 ranks, got 1"]),
+        "field": ([{"lookup": -1, "update": 1}] * 2, ["sharding.json: measured.0.lookup"]),
+    },
+)
+def test_measurements_that_cannot_be_compared_are_refused(run, measured, parts):
     content = json.loads((run / "sharding.json").read_text())
-    content["measured"].pop()
-    (run / "sharding.json").write_text(json.dumps(content))
-    with pytest.raises(InputError, match="measured: expected 2 ranks, got 1"):
-        compare(run)
-
-
-def test_damaged_measurements_name_file_and_field(run):
-    content = json.loads((run / "sharding.json").read_text())
-    content["measured"][0]["lookup"] = -1
-    (run / "sharding.json").write_text(json.dumps(content))
-    with pytest.raises(InputError, match=r"sharding\.json: measured"):
+    (run / "sharding.json").write_text(json.dumps(content | {"measured": measured}))
+    with refused(InputError, *parts):
         compare(run)
 
 
@@ -79,7 +74,7 @@ def test_metrics_that_are_no_sums_are_refused(number):
         f"embershard_device_lookup_seconds_total{labels} {number}\n"
         f"embershard_batch_examples_count{labels} 1\n"
     )
-    with pytest.raises(InputError, match=r"metrics: expected sums of 0 \.\. 1e\+15"):
+    with refused(InputError, "metrics: expected sums"):
         read_batches(text, model="m", version=1, source="metrics")
 
 
@@ -91,23 +86,17 @@ def test_the_command_prints_the_estimates_beside_a_run(run, capsys):
 @cases(
     ("arguments", "words"),
     {
-        "package": (["pkg"], "expected no package with the folder of a run, got pkg"),
-        "plan": (["--devices", "2xcpu"], "--devices: expected no --compare"),
-        "name": (["--name", "x"], "--name: expected no --compare"),
-        "machine": (["--machine", "m.json"], "--machine: expected no --compare"),
+        "package": (["pkg", "--compare", "RUN"], "plan: expected no package"),
+        "plan": (["--devices", "2xcpu", "--compare", "RUN"], "--devices: expected no --compare"),
+        "name": (["--name", "x", "--compare", "RUN"], "--name: expected no --compare"),
+        "machine": (["--machine", "m.json", "--compare", "RUN"], "--machine: expected no"),
+        "neither": (["--devices", "2xcpu"], "got neither"),
+        "no folder": (["--compare", "nowhere"], "got --compare nowhere"),
     },
 )
-def test_options_of_a_package_do_not_fit_a_run(run, capsys, arguments, words):
-    assert main(["plan", *arguments, "--compare", str(run)]) == 1
+def test_a_plan_is_of_a_package_or_a_run(run, capsys, arguments, words):
+    assert main(["plan", *(str(run) if item == "RUN" else item for item in arguments)]) == 1
     assert words in capsys.readouterr().err
-
-
-def test_a_plan_is_of_a_package_or_a_run(capsys):
-    assert main(["plan", "--devices", "2xcpu"]) == 1
-    words = "plan: expected a package, or --compare with the folder of a run, got "
-    assert f"{words}neither" in capsys.readouterr().err
-    assert main(["plan", "--compare", "nowhere"]) == 1
-    assert f"{words}--compare nowhere, which is not a folder" in capsys.readouterr().err
 
 
 @cases(
@@ -122,10 +111,5 @@ def test_a_plan_is_of_a_package_or_a_run(capsys):
 def test_lookups_of_a_server_far_from_the_estimate_name_what_fits(measured, hint):
     device = DeviceComparison(device="cpu:0", measured_seconds=measured, estimated_seconds=1.0)
     comparison = Comparison(plan="default", examples=8.0, batches=10.0, devices=[device])
-    words = (
-        f"all devices: measured / estimated {hint}: the costs are of other tables or another "
-        "machine; "
-        "`embershard calibrate` measures this machine\n"
-    )
-    assert comparison.to_text().endswith(words) is (hint is not None)
+    assert (f"all devices: measured / estimated {hint}: " in comparison.to_text()) is bool(hint)
     assert ("calibrate" in comparison.to_text()) is (hint is not None)

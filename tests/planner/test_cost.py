@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from embershard.planner.cost import RowRates, Workload, kernel_seconds, missed_shares
+from embershard.planner.cost import Workload, kernel_seconds, missed_shares
 from embershard.planner.machine import Kernel, MissCost, line_bytes
 from embershard.planner.options import options_of
 from tests.cases import cases
@@ -38,7 +38,7 @@ def test_tables_are_cut_into_as_many_column_ranges(ranks, dim, counts):
     assert {option.sharding_type for option in options} == {"column_wise"}
 
 
-def test_a_cut_by_rows_divides_ids_and_one_by_columns_repeats_them():
+def test_a_cut_by_rows_divides_ids_one_by_columns_repeats_them():
     work = Workload(world_size=2, local_world_size=1, exchange=EXCHANGE, network=LINK)
     table = kernel_table(sharding_types=("row_wise",))
     # A pass over all ids: 50 ids of 1 us and a line of 64 bytes of 1 ns each, 10 bags of 10 ns.
@@ -92,23 +92,6 @@ def test_hot_rows_of_a_table_lie_in_the_cache():
     table = kernel_table(accesses_below=np.concatenate([[0], np.cumsum(counts)]))
     assert _missed(table, caches=[20 * 32])[0, 0] < 0.02
     assert _missed(kernel_table(), caches=[20 * 32])[0] == pytest.approx([0.8], rel=1e-6)
-
-
-def rates_of(*classes):
-    """Of rows and the lookups of all of them, a class each."""
-    rows, lookups = np.array(classes, float).T
-    return RowRates(lookups / rows, rows)
-
-
-def test_hot_rows_lie_in_the_cache_though_the_table_does_not():
-    skewed, even = rates_of((10, 900), (1e6, 100)), rates_of((1e6 + 10, 1000))
-    shares = missed_shares([skewed, even], [64, 64], [64 * 1000])[0]
-    assert 0.09 < shares[0] < 0.12
-    assert shares[1] > 0.99
-
-
-def test_all_lookups_hit_where_every_row_fits():
-    assert missed_shares([rates_of((10, 5))], [64], [640]).tolist() == [[0.0]]
 
 
 @cases(

@@ -1,5 +1,7 @@
 """Tables in the memory of a GPU's host."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from embershard.planner import (
     Topology,
 )
 from embershard.planner.cost import Workload, shard_costs, uncached_share
+from tests.cases import cases, refused
 from tests.planner.training_cases import (
     EXCHANGE,
     LINK,
@@ -21,21 +24,14 @@ from tests.planner.training_cases import (
 )
 
 WHOLE = [((0, 100), (0, 8))]
+WORK = Workload(world_size=1, local_world_size=1, exchange=EXCHANGE, network=LINK)
 TABLE = kernel_table(state_columns=(False,), uncached=0.25)
 """100 rows of 32 bytes and a state of 4 bytes; 50 ids a step."""
 
 
 def _added(kernel):
-    work = Workload(world_size=1, local_world_size=1, exchange=EXCHANGE, network=LINK)
-    plain = shard_costs(TABLE, work, WHOLE)
-    work = Workload(
-        world_size=1,
-        local_world_size=1,
-        exchange=EXCHANGE,
-        network=LINK,
-        host_memory_rate=1e6,
-        cache_columns=16,
-    )
+    plain = shard_costs(TABLE, WORK, WHOLE)
+    work = replace(WORK, host_memory_rate=1e6, cache_columns=16)
     costs = shard_costs(TABLE, work, WHOLE, kernel)
     return (costs.phases - plain.phases)[:, 0], (costs.memory - plain.memory)[:, 0]
 
@@ -59,7 +55,7 @@ def test_every_row_in_unified_memory_is_read_over_the_link():
     assert memory.tolist() == [-3600, 3600]
 
 
-def test_behind_a_cache_rows_that_are_not_in_it_are_read_and_others_written_back():
+def test_rows_missing_in_a_cache_are_read_and_others_written_back():
     seconds, memory = _added("fused_uvm_caching")
     distinct = 100 * (1 - np.exp(-0.5))
     assert seconds == pytest.approx([2 * 50 * 0.25 * 32e-6, 2 * distinct * 4e-6])
@@ -67,11 +63,11 @@ def test_behind_a_cache_rows_that_are_not_in_it_are_read_and_others_written_back
     assert memory.tolist() == [-3600 + 52 * (64 + 16) + 100 * 4, 3600]
 
 
-def test_a_cache_of_a_fifth_of_equal_rows_holds_a_fifth_of_their_lookups():
+def test_a_cache_of_a_fifth_of_the_rows_has_a_fifth_of_lookups():
     assert uncached_share(TABLE.row_rates) == pytest.approx(0.8, abs=0.01)
 
 
-def test_the_table_that_is_looked_up_least_lies_in_the_hosts_memory():
+def test_the_table_looked_up_least_lies_in_the_hosts_memory():
     device = Device(memory_bytes=1_200_000, host_memory_bytes=10_000_000)
     planner = _planner(
         [device],
@@ -90,26 +86,30 @@ def test_tables_lie_on_the_device_if_it_has_memory_for_them():
     assert {feature.compute_kernel for feature in plan.plan["sparse"].values()} == {"fused"}
 
 
-def test_without_memory_of_either_kind_the_plan_says_what_is_missing():
-    device = Device(memory_bytes=400_000, host_memory_bytes=700_000)
-    with pytest.raises(PlannerError, match=r" of device memory and 80,000 bytes of host"):
-        _planner([device], t0=ParameterConstraints(compute_kernels=["fused_uvm"])).plan(
-            model_of((3000, 64)), sharders()
-        )
-
-
-def test_a_kernel_of_the_hosts_memory_needs_some():
-    with pytest.raises(PlannerError, match=r"table 't0': compute_kernels: expected a topology of"):
-        _planner(
-            [Device(memory_bytes=10_000_000)],
-            t0=ParameterConstraints(compute_kernels=["fused_uvm"]),
-        ).plan(model_of((3000, 64)), sharders())
-
-
-def test_a_dim_that_is_no_multiple_of_4_does_not_lie_in_the_hosts_memory():
-    device = Device(memory_bytes=400_000, host_memory_bytes=10_000_000)
-    with pytest.raises(PlannerError, match=r" of device memory and 0 bytes of host memory\): "):
-        _planner([device]).plan(model_of((3000, 62)), sharders())
+@cases(
+    ("memory", "dim", "constraints", "parts"),
+    {
+        "both kinds": (
+            (400_000, 700_000),
+            64,
+            {"t0": ParameterConstraints(compute_kernels=["fused_uvm"])},
+            ["device memory", "80,000 bytes of host"],
+        ),
+        "no host memory": (
+            (10_000_000, 0),
+            64,
+            {"t0": ParameterConstraints(compute_kernels=["fused_uvm"])},
+            ["table 't0': compute_kernels"],
+        ),
+        "a dim that is no multiple of 4": (
+            (400_000, 10_000_000), 62, {}, ["device memory", "0 bytes of host"]
+        ),
+    },
+)  # fmt: skip
+def test_memory_that_no_table_can_lie_in_is_named(memory, dim, constraints, parts):
+    device = Device(memory_bytes=memory[0], host_memory_bytes=memory[1])
+    with refused(PlannerError, *parts):
+        _planner([device], **constraints).plan(model_of((3000, dim)), sharders())
 
 
 def test_the_report_names_the_kernel_and_the_hosts_memory():

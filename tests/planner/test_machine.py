@@ -9,7 +9,7 @@ from embershard.errors import InputError
 from embershard.package import files
 from embershard.planner import EmbeddingShardingPlanner, Topology, read_machine
 from embershard.planner.machine import RowCost, default_machine
-from tests.cases import cases
+from tests.cases import cases, refused
 from tests.planner.training_cases import machine_of, model_of, sharders
 
 
@@ -22,13 +22,7 @@ def test_among_more_ranks_fewer_vectors_stay_on_their_rank():
     assert machine.exchange_of(1).bag_byte == pytest.approx(0)
 
 
-def test_a_calibration_is_read_back(tmp_path):
-    path = tmp_path / "machine.json"
-    machine_of().save(path)
-    assert read_machine(path) == machine_of()
-
-
-def test_a_calibration_that_cannot_be_written_leaves_the_one_before(tmp_path, monkeypatch):
+def test_a_failed_write_leaves_the_calibration_before(tmp_path, monkeypatch):
     path = tmp_path / "machine.json"
     machine_of().save(path)
 
@@ -41,30 +35,27 @@ def test_a_calibration_that_cannot_be_written_leaves_the_one_before(tmp_path, mo
     assert read_machine(path) == machine_of()
 
 
-def test_a_bad_calibration_names_file_and_field(tmp_path):
+@cases(
+    ("change", "field"),
+    {
+        "below": ({"host": {"latency_seconds": 0, "bytes_per_second": -1.0}}, "host.bytes_per_"),
+        "no caches": ({"caches": []}, "caches"),
+        "order": ({"caches": [2e6, 1e6]}, "caches"),
+        "huge": ({"socket_byte": 1e308}, "socket_byte"),
+        "version": ({"format_version": 0}, "format_version"),
+    },
+)
+def test_a_bad_calibration_names_file_and_field(tmp_path, change, field):
     path = tmp_path / "machine.json"
-    machine_of().save(path)
-    content = json.loads(path.read_text())
-    content["host"]["bytes_per_second"] = -1.0
-    path.write_text(json.dumps(content))
-    with pytest.raises(InputError, match=r"machine\.json: host\.bytes_per_second"):
+    path.write_text(json.dumps(machine_of().model_dump() | change))
+    with refused(InputError, f"machine.json: {field}"):
         read_machine(path)
-    for field, value in (("caches", []), ("caches", [2e6, 1e6]), ("socket_byte", 1e308)):
-        path.write_text(json.dumps(machine_of().model_dump() | {field: value}))
-        with pytest.raises(InputError, match=rf"machine\.json: {field}"):
-            read_machine(path)
-    content["format_version"] = 0
-    path.write_text(json.dumps(content))
-    with pytest.raises(
-        InputError, match=r"machine\.json: format_version: expected at least 1, got 0"
-    ):
-        read_machine(path)
-    with pytest.raises(InputError, match="expected a calibration, got No such file"):
+
+
+def test_costs_that_are_not_there_are_refused(tmp_path):
+    with refused(InputError, "none.json", "No such file"):
         read_machine(tmp_path / "none.json")
-
-
-def test_an_optimizer_that_was_not_measured_is_refused():
-    with pytest.raises(InputError, match="optimizer: expected one of rowwise_adagrad"):
+    with refused(InputError, "optimizer", "'lamb'"):
         machine_of().kernel("lamb")
 
 
@@ -91,9 +82,7 @@ def test_costs_of_a_gpu_that_is_here_are_not_doubted(monkeypatch):
 
 def test_costs_that_ship_are_told_from_measured_ones():
     ships = Topology(1).machine
-    assert ships.origin == (
-        f"default costs, of {ships.processor}; `embershard calibrate` measures this machine"
-    )
+    assert ships.origin.startswith(f"default costs, of {ships.processor}")
     own = machine_of().model_copy(update={"sources": {"host": "of NVIDIA H100 SXM: 370 GB/s"}})
     assert own.origin == "costs of test"
     assert machine_of().origin == "costs of test"
@@ -126,14 +115,11 @@ def planned(topology):
     return planner.report.to_text()
 
 
-def test_a_plan_for_gpus_says_whose_costs_it_takes():
-    text = planned(Topology(2, "cuda"))
-    assert "default costs, of NVIDIA H100 80GB HBM3; `embershard calibrate` measures" in text
-    assert "warning: machine" not in text
-
-
-def test_a_plan_by_costs_of_another_gpu_says_so(monkeypatch):
+def test_a_plan_for_gpus_says_whose_costs_it_takes(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    text = planned(Topology(2, "cuda"))
+    assert "default costs, of NVIDIA H100 80GB HBM3" in text
+    assert "warning: machine" not in text
     text = planned(Topology(2, "cuda", machine=default_machine("cuda")))
     assert "machine: costs of 'NVIDIA H100 80GB HBM3', this machine has no GPU" in text
 

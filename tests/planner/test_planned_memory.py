@@ -2,7 +2,6 @@
 
 from functools import partial
 
-import pytest
 from torch import nn
 
 from embershard.modules import (
@@ -14,7 +13,7 @@ from embershard.modules import (
 )
 from embershard.planner import EmbeddingShardingPlanner, PlannerError, Topology
 from embershard.sharding import FeatureProcessedEmbeddingBagCollectionSharder
-from tests.cases import cases
+from tests.cases import cases, refused
 from tests.planner.training_cases import machine_of, sharders
 
 ROWS, DIM, BATCH = 1000, 8, 16
@@ -38,28 +37,32 @@ def plan_of(data_type, optimizer, cap, collection=EmbeddingBagCollection, **sett
     return planner.plan(model, [with_processors, *bags])
 
 
-@pytest.mark.parametrize(
-    ("data_type", "optimizer", "counted", "row_bytes"),
-    [
-        ("FP32", "sgd", False, 4 * DIM),
-        ("FP16", "sgd", False, 2 * DIM),
-        ("FP16", "adagrad", False, 2 * DIM + 4 * DIM),
-        ("FP16", "rowwise_adagrad", False, 2 * DIM + 4),
-        ("FP16", "ema_rowwise_adagrad", True, 2 * DIM + 4 + 8),
-    ],
+def check_needed_memory(needed, data_type, optimizer, **settings):
+    """A rank of just this memory takes the table."""
+    assert plan_of(data_type, optimizer, needed, **settings).plan["sparse"]
+    with refused(PlannerError, "plan: 1 byte short"):
+        plan_of(data_type, optimizer, needed - 1, **settings)
+
+
+@cases(
+    ("data_type", "optimizer", "row_bytes"),
+    {
+        "sgd": ("FP32", "sgd", 4 * DIM),
+        "fp16": ("FP16", "sgd", 2 * DIM),
+        "adagrad": ("FP16", "adagrad", 2 * DIM + 4 * DIM),
+        "row-wise": ("FP16", "rowwise_adagrad", 2 * DIM + 4),
+        "counted": ("FP16", "ema_rowwise_adagrad", 2 * DIM + 4 + 8),
+    },
 )
-def test_a_rank_of_just_the_memory_of_its_table_takes_it(data_type, optimizer, counted, row_bytes):
-    needed, settings = ROWS * row_bytes + STEP, {"count_accesses": counted}
-    assert plan_of(DataType(data_type), optimizer, needed, **settings).plan["sparse"]
-    with pytest.raises(PlannerError, match="plan: 1 byte short"):
-        plan_of(DataType(data_type), optimizer, needed - 1, **settings)
+def test_a_table_needs_the_memory_of_its_rows_and_state(data_type, optimizer, row_bytes):
+    counted = optimizer == "ema_rowwise_adagrad"
+    needed = ROWS * row_bytes + STEP
+    check_needed_memory(needed, DataType(data_type), optimizer, count_accesses=counted)
 
 
-def test_a_pipeline_takes_the_memory_of_the_ids_of_two_more_batches():
+def test_a_pipeline_holds_the_ids_of_two_more_batches():
     needed = ROWS * 4 * DIM + STEP + 2 * BATCH * (8 + 8)
-    assert plan_of(DataType.FP32, "sgd", needed, pipelined=True).plan["sparse"]
-    with pytest.raises(PlannerError, match="plan: 1 byte short"):
-        plan_of(DataType.FP32, "sgd", needed - 1, pipelined=True)
+    check_needed_memory(needed, DataType.FP32, "sgd", pipelined=True)
 
 
 def processed(tables, device):
@@ -71,9 +74,6 @@ def processed(tables, device):
     "collection",
     {"weights": partial(EmbeddingBagCollection, is_weighted=True), "positions": processed},
 )
-def test_weights_and_positions_take_4_bytes_an_id_of_each_batch_in_memory(collection):
+def test_weights_and_positions_take_4_bytes_an_id(collection):
     needed = ROWS * 4 * DIM + STEP + 2 * BATCH * (8 + 8) + 3 * BATCH * 4
-    settings = {"pipelined": True, "collection": collection}
-    assert plan_of(DataType.FP32, "sgd", needed, **settings).plan["sparse"]
-    with pytest.raises(PlannerError, match="plan: 1 byte short"):
-        plan_of(DataType.FP32, "sgd", needed - 1, **settings)
+    check_needed_memory(needed, DataType.FP32, "sgd", pipelined=True, collection=collection)

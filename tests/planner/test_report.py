@@ -12,6 +12,7 @@ from embershard.planner.options import Option
 from embershard.planner.placement import Placement, Ranks
 from embershard.planner.report import SizeLoad
 from embershard.planner.report_builder import ReportInput, build_report
+from tests.cases import cases, refused
 
 
 def option(kind, seconds, memory, host_columns=0):
@@ -45,7 +46,7 @@ def test_load_and_memory_of_a_rank_are_sums_over_tables():
     assert report.busiest_seconds == 7
 
 
-def test_the_plan_and_its_alternatives_are_compared_by_the_sum_of_busiest_phases():
+def test_plans_are_compared_by_the_sum_of_busiest_phases():
     def phased(*shards):
         phases = np.array(shards, float).T
         spans = (((0, 1), (0, 4)),) * len(shards)
@@ -98,7 +99,7 @@ def test_loads_below_ten_microseconds_have_more_digits():
     assert "| b | 0.020 |" in text
 
 
-def test_the_second_best_is_what_leaves_the_busiest_rank_least_busy():
+def test_the_second_best_leaves_the_busiest_rank_least_busy():
     report = build_report(given_of([HEAVY, LIGHT], [1, 0], [[0, 1], [1]]))
     heavy, light = report.tables
     assert [
@@ -111,6 +112,7 @@ def test_the_second_best_is_what_leaves_the_busiest_rank_least_busy():
 def test_another_cut_that_does_not_fit_the_memory_is_said_to():
     options = [[*HEAVY, option("replicate", [2, 2], [60, 60], host_columns=2)], LIGHT]
     report = build_report(given_of(options, [1, 0], [[0, 1], [1]], caps=(65.0, 65.0)))
+    assert report.explain("t1").endswith(" ms\n\nno other cut\n")
     text = report.explain("t0")
     assert "| replicate x 2 | 4000.000 | over the memory |" in text
     assert (
@@ -119,29 +121,12 @@ def test_another_cut_that_does_not_fit_the_memory_is_said_to():
     )
 
 
-def test_a_table_without_other_cuts_is_said_to_have_none():
-    report = build_report(given_of([HEAVY, LIGHT], [1, 0], [[0, 1], [1]]))
-    assert report.explain("t1").endswith(" ms\n\nno other cut\n")
-
-
-def test_names_of_commands_are_code_on_the_page():
-    report = build_report(given_of([HEAVY, LIGHT], [1, 0], [[0, 1], [1]]), costs="of `a & b`")
-    assert "<p>of <code>a &amp; b</code></p>" in report.to_html()
-
-
-@pytest.mark.parametrize(
+@cases(
     ("options", "caps", "words"),
-    [
-        pytest.param(
-            [LIGHT, LIGHT], (100, 100), "the work of all tables, spread evenly", id="work"
-        ),
-        pytest.param(
-            [[option("table", [9], [1])], LIGHT],
-            (100, 100),
-            "table t0: no cut of it has a smaller largest shard than 9000.000 ms",
-            id="table",
-        ),
-        pytest.param(
+    {
+        "work": ([LIGHT, LIGHT], (100, 100), "the work of all tables"),
+        "table": ([[option("table", [9], [1])], LIGHT], (100, 100), "table t0: no cut"),
+        "memory": (
             [
                 [
                     option("column", [4, 4], [9, 9]),
@@ -151,9 +136,8 @@ def test_names_of_commands_are_code_on_the_page():
             ],
             (5, 5),
             "memory: with enough of it the bound would be 4000.000 ms",
-            id="memory",
         ),
-    ],
+    },
 )
 def test_the_limit_is_named(options, caps, words):
     chosen = [0] * len(options)
@@ -164,7 +148,8 @@ def test_the_limit_is_named(options, caps, words):
 def test_the_page_is_whole_and_shows_every_rank():
     options = [HEAVY, LIGHT]
     value = given_of(options, [1, 0], [[0, 1], [1]])
-    page = build_report(value).to_html(title="<plan> & more")
+    page = build_report(value, costs="of `a & b`").to_html(title="<plan> & more")
+    assert "<p>of <code>a &amp; b</code></p>" in page
     assert "&lt;plan&gt; &amp; more" in page
     assert not re.search(r"(src|href)=|<script|https?:", page.replace("http://www.w3.org", ""))
     load, memory = (ElementTree.fromstring(text) for text in re.findall(r"<svg.*?</svg>", page))
@@ -177,9 +162,7 @@ def test_the_page_is_whole_and_shows_every_rank():
 
 def test_a_table_that_is_not_planned_cannot_be_explained():
     report = build_report(given_of([HEAVY, LIGHT], [0, 0], [[0], [1]]))
-    with pytest.raises(
-        InputError, match=r"explain: expected a table of the plan \(t0, t1\), got 'x'"
-    ):
+    with refused(InputError, "(t0, t1)", "got 'x'"):
         report.explain("x")
 
 

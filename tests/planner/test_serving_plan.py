@@ -9,13 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embershard.errors import InputError
-from embershard.package.placement import device_bytes, shard_bytes
+from embershard.package.placement import device_bytes
 from embershard.package.plan import parse_plan, plan_json
 from embershard.package.rectangles import Shard
 from embershard.planner import Fleet, ServingPlanError, explained_plan, serving_problem
 from embershard.planner.lookup_load import Batches
 from embershard.planner.serving_cost import device_seconds
 from embershard.planner.serving_plan import solve
+from tests.cases import cases, refused
 from tests.package.building import table_spec
 from tests.planner.serving_cases import cost_of, load_of_ids, machine_of
 
@@ -47,16 +48,24 @@ def places(layout):
     return {shard.table: shard.devices for shard in layout.shards}
 
 
-def test_replicas_in_a_report_are_priced_as_the_plan_that_has_them():
+def report_of(tables, ids, constraints):
+    problem = serving_problem(
+        tables,
+        fleet_of(2),
+        load_of_ids(tables, ids),
+        BY_ID,
+        batch_examples=1,
+        constraints=constraints,
+    )
+    return explained_plan(problem, name="p").report
+
+
+def test_replicas_in_a_report_are_priced_as_in_their_plan():
     # All chunks of replicas of "hot" go to the device that "cold" leaves idle: 24 us.
     tables = [table_spec("hot", 10), table_spec("cold", 10)]
 
     def explained(cuts):
-        load, constraints = load_of_ids(tables, [24, 24]), {"hot": cuts, "cold": ["table"]}
-        problem = serving_problem(
-            tables, fleet_of(2), load, BY_ID, batch_examples=1, constraints=constraints
-        )
-        return explained_plan(problem, name="p").report
+        return report_of(tables, [24, 24], {"hot": cuts, "cold": ["table"]})
 
     report = explained(["table", "replicate"])
     hot = next(table for table in report.tables if table.table == "hot")
@@ -67,16 +76,13 @@ def test_replicas_in_a_report_are_priced_as_the_plan_that_has_them():
         assert seconds == pytest.approx(24e-6)
 
 
-def test_other_cuts_beside_replicas_are_priced_as_the_plans_that_have_them():
+def test_cuts_in_addition_to_replicas_are_priced_as_in_their_plan():
     tables = [table_spec("hot", 10), table_spec("cold", 10), table_spec("small", 10)]
 
     def explained(**constraints):
-        constraints |= {"hot": ["replicate"], "cold": ["table"]}
-        load = load_of_ids(tables, [24, 24, 6])
-        problem = serving_problem(
-            tables, fleet_of(2), load, BY_ID, batch_examples=1, constraints=constraints
+        return report_of(
+            tables, [24, 24, 6], constraints | {"hot": ["replicate"], "cold": ["table"]}
         )
-        return explained_plan(problem, name="p").report
 
     small = next(table for table in explained().tables if table.table == "small")
     columns = next(
@@ -108,14 +114,14 @@ def test_no_placement_of_whole_tables_is_shorter(seed):
     assert solution.batch_seconds <= best * 1e-6 * 1.02
 
 
-def test_hot_tables_are_replicated_where_a_cut_by_columns_is_dearer():
+def test_hot_tables_are_replicated_if_a_cut_costs_more():
     tables = [table_spec("hot", 10), table_spec("cold", 10)]
     solution = solved(tables, [100, 1], 2)
     assert places(solution)["hot"] == (0, 1)
     assert solution.batch_seconds == pytest.approx(101e-6 / 2)
 
 
-def test_a_table_too_large_for_two_devices_is_cut_by_columns_where_that_repeats_no_work():
+def test_a_large_table_is_cut_by_columns_if_that_repeats_no_work():
     tables = [table_spec("hot", 1000, 16), table_spec("cold", 10, 16)]
     memory = 1000 * 20 * 3 // 4
     solution = solved(tables, [100, 1], 2, BY_BYTE, memory=memory)
@@ -133,23 +139,12 @@ def test_rows_are_cut_only_if_memory_asks_for_it():
     ]  # fmt: skip
 
 
-def test_a_heavy_table_is_replicated_on_as_many_devices_as_have_room():
+def test_a_heavy_table_is_replicated_on_all_devices_with_room():
     # Each device has room for one table; cut by columns, each part would look up all ids.
     tables = [table_spec("hot", 100), table_spec("cold", 100), table_spec("cool", 100)]
     solution = solved(tables, [80, 30, 30], 4, memory=100 * 12 * 3 // 2)
     assert len(places(solution)["hot"]) == 2
     assert solution.batch_seconds == pytest.approx(40e-6)
-
-
-def test_replicas_keep_to_the_memory_of_a_device():
-    tables = [table_spec("hot", 100), table_spec("cold", 1000)]
-    memory = 100 * 12 + 1000 * 12 - 1
-    solution = solved(tables, [100, 90], 2, memory=memory)
-    held = np.zeros(2)
-    for shard in solution.shards:
-        for device in shard.devices:
-            held[device] += shard_bytes(shard, tables[shard.table == "cold"], packed=False)
-    assert held.max() <= memory
 
 
 def test_a_constraint_is_kept_to():
@@ -183,69 +178,48 @@ def test_replicas_go_to_the_device_with_fewest_bytes_so_far():
     assert read[0] == pytest.approx([8.5 * 12, 7.5 * 12])
 
 
-def test_memory_that_is_short_is_said_in_bytes():
+@cases(
+    ("devices", "kind", "parts"),
+    {
+        "cpu": (2, "cpu", ["800 bytes short", "1,800", "'a' 1,200 bytes, 'b' 600", "400 bytes"]),
+        # Rows of 12 bytes are 16 on a GPU.
+        "cuda": (1, "cuda", ["1,432 bytes short", "2,432 bytes", "'a' 1,616 bytes, 'b' 816"]),
+    },
+)
+def test_memory_that_is_short_is_said_in_bytes(devices, kind, parts):
     tables = [table_spec("a", 100), table_spec("b", 50)]
-    with pytest.raises(
-        ServingPlanError,
-        match=r"plan: 800 bytes short: tables and buffers need at least 1,800 bytes, all ranks "
-        r"together have 1,000 bytes; the largest tables: 'a' 1,200 bytes, 'b' 600 bytes; what "
-        r"helps: at least 400 bytes more of usable memory on each rank$",
-    ):
-        solved(tables, [1, 1], 2, memory=500)
-
-
-def test_memory_of_gpus_that_is_short_counts_padded_rows():
-    tables = [table_spec("a", 100), table_spec("b", 50)]  # Rows of 12 bytes are 16 on a GPU.
-    with pytest.raises(
-        ServingPlanError,
-        match=r"plan: 1,432 bytes short: tables and buffers need at least 2,432 bytes, all ranks "
-        r"together have 1,000 bytes; the largest tables: 'a' 1,616 bytes, 'b' 816 bytes; what ",
-    ):
-        solved(tables, [1, 1], 1, memory=1000, kind="cuda")
+    with refused(ServingPlanError, *parts):
+        solved(tables, [1, 1], devices, memory=1000 // devices, kind=kind)
 
 
 def test_a_table_that_may_not_be_cut_is_named():
     tables = [table_spec("a", 100), table_spec("b", 10)]
-    with pytest.raises(
-        ServingPlanError,
-        match=r"the total memory is enough .* table 'a' lacks 200 bytes .*"
-        r"further cuts of table 'a', which may be cut by table only$",
-    ):
+    with refused(ServingPlanError, "'a' lacks 200 bytes", "cuts of table 'a'"):
         solved(tables, [1, 1], 2, memory=1000, constraints={"a": ["table"]})
 
 
-@pytest.mark.parametrize(
-    ("constraints", "words"),
-    [
-        pytest.param(
-            {"users": ["table"]},
-            r"expected a table of the package \(a\), got 'users'",
-            id="no-table",
-        ),
-        pytest.param({"a": ["diagonal"]}, "table 'a': expected some of table, column", id="no-cut"),
-        pytest.param(
-            {"a": ["column"]},
-            "table 'a': expected a cut that is possible, got column of 10 rows and 4",
-            id="impossible",
-        ),
-    ],
+@cases(
+    ("constraints", "parts"),
+    {
+        "no-table": ({"users": ["table"]}, ["(a), got 'users'"]),
+        "no-cut": ({"a": ["diagonal"]}, ["table 'a'", "diagonal"]),
+        "impossible": ({"a": ["column"]}, ["table 'a'", "got column of 10 rows and 4"]),
+    },
 )
-def test_bad_constraints_are_refused(constraints, words):
-    with pytest.raises(InputError, match=words):
+def test_bad_constraints_are_refused(constraints, parts):
+    with refused(InputError, *parts):
         solved([table_spec("a", 10, 4)], [1], 2, constraints=constraints)
 
 
 def test_costs_of_other_rows_are_asked_for():
     machine = BY_ID.model_copy(update={"lookups": {"int4": BY_ID.lookups["int8"]}})
-    with pytest.raises(
-        InputError, match="expected costs of int8 rows, got int4; `embershard calibrate`"
-    ):
+    with refused(InputError, "int8", "got int4"):
         solved([table_spec("a", 10)], [1], 2, machine)
 
 
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
-def test_any_fleet_and_constraints_give_a_plan_within_the_memory_or_a_reason(data):
+def test_any_fleet_has_a_plan_within_the_memory_or_a_reason(data):
     sizes = data.draw(
         st.lists(
             st.tuples(st.integers(1, 60), st.integers(1, 9), st.integers(0, 99)),

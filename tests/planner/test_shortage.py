@@ -24,7 +24,7 @@ from embershard.sharding import (
     row_wise,
 )
 from embershard.sharding.environment import from_rank_0
-from tests.cases import cases
+from tests.cases import cases, refused
 from tests.planner.test_plan_property import constraints, tables
 from tests.planner.training_cases import Clock, machine_of, model_of, planner_of, sharders
 
@@ -67,20 +67,13 @@ def test_terabytes_that_are_missing_come_first():
     megabytes = float(match[1].replace(",", ""))
     assert megabytes == pytest.approx((needed - 8e11) / 1e6, rel=1e-3)  # 4.78 TB.
     assert float(match[2].replace(",", "")) == pytest.approx(megabytes, rel=1e-3)
-    order = [reason.index(part) for part in ("MB short", "the largest tables: 't0'", "what helps:")]
-    assert order == sorted(order)
 
 
 def test_a_search_that_fails_is_no_proof_that_memory_is_short():
     # Of three tables of 2,440 bytes one has no rank, although they take 7,320 of 8,000.
     whole = {f"t{at}": ParameterConstraints(sharding_types=["table_wise"]) for at in range(3)}
-    message = (
-        r"plan: found no placement, although the total memory is enough \(tables and buffers need "
-        r"at least 7,320 bytes, all ranks together have 8,000 bytes\): table 't2' lacks 880 bytes "
-        r"on the rank with most free memory; the largest tables: .*; what helps: more memory on "
-        r"each rank; FP16 tables; further sharding types than table_wise; a smaller min_partition$"
-    )
-    with pytest.raises(PlannerError, match=message):
+    parts = "found no placement", "7,320 bytes", "8,000 bytes", "table 't2' lacks 880 bytes"
+    with refused(PlannerError, *parts, "sharding types than table_wise"):
         planner_of(2, batch_size=4, ddr_cap=4_000, constraints=whole).plan(
             model_of((50, 8), (50, 8), (50, 8)), sharders()
         )
@@ -116,9 +109,7 @@ def row_wise_memory(model, planner, sizes, local):
         plan = ShardingPlan({"sparse": EmbeddingModuleShardingPlan(cuts)})
         problem = planner._problem(model, sharders(), planner._is_replica)
         placement = problem.placement_of(plan)
-        return np.array(
-            [option.memory for (option,) in placement.options],
-        )
+        return np.array([option.memory for (option,) in placement.options])
 
     return {kernel: held(kernel) for kernel in KERNELS}
 
@@ -179,34 +170,6 @@ def test_what_greedy_row_wise_placement_fits_is_planned(seed):
     for rank, device in zip(planner.price(plan, model, sharders()), devices, strict=True):
         assert rank.memory_bytes <= device.memory_bytes * (1 + 1e-9)
         assert rank.host_memory_bytes <= device.host_memory_bytes * (1 + 1e-9)
-
-
-def test_30_tables_that_fit_8_ranks_row_wise_are_planned():
-    # By hand: 65 of 114 GB of the devices and 137 of 145 GB of their hosts.
-    random = np.random.default_rng(4)
-    sizes = random.lognormal(0, 2.0, 30)
-    sizes *= 201e9 / sizes.sum()
-    dims = [int(random.choice([64, 128, 256])) for _ in sizes]
-    tables = [(int(size / (4 * dim + 4)), dim) for size, dim in zip(sizes, dims, strict=True)]
-    devices = [Device(memory_bytes=int(114e9 / 8), host_memory_bytes=int(145e9 / 8))] * 8
-    planner, model = both_kinds(devices, 8, batch_size=512), model_of(*tables)
-    kernels, on_host = dict[str, str](), 0.0
-    for at in np.argsort([-rows * (4 * dim + 4) for rows, dim in tables]):
-        rows, dim = tables[at]
-        fits = on_host + rows * (4 * dim + 4) <= 137e9
-        on_host += rows * (4 * dim + 4) * fits
-        kernels[f"t{at}"] = "fused_uvm" if fits else "fused"
-    cuts = construct_module_sharding_plan(
-        model["sparse"],
-        {name: row_wise(compute_kernel=kernel) for name, kernel in kernels.items()},
-        local_size=8,
-        world_size=8,
-    )
-    by_hand = ShardingPlan({"sparse": EmbeddingModuleShardingPlan(cuts)})
-    for plan in (by_hand, planner.plan(model, sharders())):
-        loads = planner.price(plan, model, sharders())
-        assert max(rank.memory_bytes for rank in loads) <= 114e9 / 8
-        assert max(rank.host_memory_bytes for rank in loads) <= 145e9 / 8
 
 
 @st.composite
@@ -275,8 +238,8 @@ def refusals(env):
         )
 
     told = []
-    for refused in (plan, lambda: from_rank_0(env.process_group, own)):
+    for call in (plan, lambda: from_rank_0(env.process_group, own)):
         with pytest.raises(InputError) as error:
-            refused()
+            call()
         told.append((error.type, str(error.value)))
     return told

@@ -5,6 +5,7 @@ import pytest
 from embershard.errors import InputError
 from embershard.planner import EmbeddingShardingPlanner, ParameterConstraints, Topology
 from embershard.planner.machine import RowCost
+from tests.cases import refused
 from tests.planner.training_cases import EXCHANGE, machine_of, model_of, planner_of, sharders
 
 
@@ -22,13 +23,11 @@ def test_data_parallel_beside_other_types_is_warned_about():
     planner = planner_of(1, constraints=both)
     plan = planner.plan(model_of((10, 8)), sharders())
     assert plan.plan["sparse"]["t0"].sharding_type == "row_wise"
-    assert (
-        "constraints: table 't0': data_parallel was not considered, because it is listed with "
-        "other sharding types: list only data_parallel"
-    ) in planner.report.warnings
+    (warning,) = (text for text in planner.report.warnings if "constraints" in text)
+    assert "table 't0': data_parallel was not considered" in warning
 
 
-def test_the_step_counts_the_own_batch_and_the_dense_part_of_a_rank():
+def test_the_step_counts_a_ranks_own_batch_and_dense_part():
     batch = RowCost(start=1e-3, id=1e-6, id_byte=0, bag=2e-6, bag_byte=1e-9)
     planner = EmbeddingShardingPlanner(
         Topology(2, machine=machine_of().model_copy(update={"batch": batch})),
@@ -81,7 +80,7 @@ def test_the_seconds_of_a_rank_are_lookups_updates_and_messages():
 def test_the_report_lists_ranks_and_the_heaviest_tables_first():
     whole = ParameterConstraints(sharding_types=["table_wise"], cached_share=0.0)
     planner = planner_of(2, constraints={"t0": whole, "t1": whole})
-    with pytest.raises(InputError, match=r"report: .* got no plan"):
+    with refused(InputError, "report", "got no plan"):
         _ = planner.report
     planner.plan(model_of((1000, 8), (1000, 256)), sharders())
     # Lookups and updates of 128 ids: 1 us and 1 ns a byte of a line each, and 10 ns a bag.
