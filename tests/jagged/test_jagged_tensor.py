@@ -6,7 +6,7 @@ from torch.testing import assert_close
 
 from embershard.errors import InputError
 from embershard.jagged import JaggedTensor, jt_is_equal
-from tests.cases import cases
+from tests.cases import cases, refused
 
 # [10, 11], [], [12]
 VALUES = torch.tensor([10, 11, 12])
@@ -64,26 +64,13 @@ def test_offsets_past_int32_are_int64():
 def test_weights_of_an_unweighted_tensor():
     unweighted = JaggedTensor(VALUES, lengths=LENGTHS)
     assert unweighted.weights_or_none() is None
-    with pytest.raises(InputError, match="weights: expected a weighted JaggedTensor"):
+    with refused(InputError, "weights:", "weighted JaggedTensor"):
         unweighted.weights()
 
 
 def test_to_dense_cuts_into_examples(jagged):
     same(jagged.to_dense(), [torch.tensor([10, 11]), VALUES[:0], torch.tensor([12])])
     same(jagged.to_dense_weights(), [torch.tensor([0.5, 1.5]), WEIGHTS[:0], torch.tensor([2.5])])
-
-
-@cases(
-    ("width", "padding", "expected"),
-    {
-        "as-wide-as-the-longest": (None, 0.0, [[10, 11], [0, 0], [12, 0]]),
-        "wider": (3, -1.0, [[10, 11, -1], [-1, -1, -1], [12, -1, -1]]),
-        "narrower-keeps-the-first": (1, 0.0, [[10], [0], [12]]),
-        "no-columns": (0, 0.0, [[], [], []]),
-    },
-)
-def test_to_padded_dense(jagged, width, padding, expected):
-    same(jagged.to_padded_dense(width, padding), torch.tensor(expected, dtype=torch.int64))
 
 
 def test_to_padded_dense_weights(jagged):
@@ -99,14 +86,6 @@ def test_to_padded_dense_of_vectors_and_its_gradient():
     padded.sum().backward()
 
     same(vectors.grad, torch.tensor([[1.0, 1.0], [0.0, 0.0], [1.0, 1.0]]))
-
-
-@pytest.mark.parametrize("examples", [0, 2])
-def test_to_padded_dense_without_any_value(examples):
-    lengths = torch.zeros(examples, dtype=torch.int32)
-    jagged = JaggedTensor(torch.empty(0), lengths=lengths)
-    assert jagged.to_padded_dense().shape == (examples, 0)
-    same(jagged.to_padded_dense(2, 7.0), torch.full((examples, 2), 7.0))
 
 
 @pytest.mark.parametrize("examples", [0, 2])
@@ -211,3 +190,24 @@ def test_str_tells_lengths_that_do_not_fit():
 def test_str_of_meta_tensors_is_their_repr():
     moved = JaggedTensor(torch.tensor([1]), lengths=torch.tensor([1])).to(torch.device("meta"))
     assert str(moved) == repr(moved)
+
+
+@cases(
+    ("width", "padding", "expected"),
+    {
+        "as-wide-as-the-longest": (None, 0.0, [[10, 11], [0, 0], [12, 0]]),
+        "wider": (3, -1.0, [[10, 11, -1], [-1, -1, -1], [12, -1, -1]]),
+        "narrower-keeps-the-first": (1, 0.0, [[10], [0], [12]]),
+        "no-columns": (0, 0.0, [[], [], []]),
+    },
+)
+def test_to_padded_dense(jagged, width, padding, expected):
+    same(jagged.to_padded_dense(width, padding), torch.tensor(expected, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("examples", [0, 2])
+def test_to_padded_dense_without_any_value(examples):
+    lengths = torch.zeros(examples, dtype=torch.int32)
+    jagged = JaggedTensor(torch.empty(0), lengths=lengths)
+    assert jagged.to_padded_dense().shape == (examples, 0)
+    same(jagged.to_padded_dense(2, 7.0), torch.full((examples, 2), 7.0))

@@ -6,7 +6,7 @@ from torch.testing import assert_close
 
 from embershard.errors import InputError
 from embershard.jagged import KeyedTensor
-from tests.cases import cases
+from tests.cases import cases, refused
 
 VALUES = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])  # user: 1 column, item: 2
 
@@ -99,64 +99,64 @@ def test_str_shows_the_values_of_each_key():
 
 
 @cases(
-    ("arguments", "message"),
+    ("arguments", "parts"),
     {
-        "key-twice": ((["a", "a"], [1, 2], VALUES), "got 'a' at 0 and 1"),
-        "widths": ((["a"], [1, 2], VALUES), "expected 1 elements, got 2"),
-        "minus": ((["a", "b"], [4, -1], VALUES), "'b': expected a width of at least 0, got -1"),
-        "too-wide": ((["a", "b"], [1, 1], VALUES), r"expected size 2, .* got shape \[2, 3\]"),
-        "key-dim": ((["a"], [3], VALUES, 2), r"key_dim: expected 0\.\.1, got 2"),
-        "minus-dim": ((["a"], [3], VALUES, -1), r"key_dim: expected 0\.\.1, got -1"),
-        "no-tensor": ((["a"], [3], [1, 2, 3]), "expected a tensor, got list"),
+        "key-twice": ((["a", "a"], [1, 2], VALUES), ["got 'a' at 0 and 1"]),
+        "widths": ((["a"], [1, 2], VALUES), ["expected 1 elements, got 2"]),
+        "minus": ((["a", "b"], [4, -1], VALUES), ["'b':", "got -1"]),
+        "too-wide": ((["a", "b"], [1, 1], VALUES), ["size 2", "got shape [2, 3]"]),
+        "key-dim": ((["a"], [3], VALUES, 2), ["key_dim:", "got 2"]),
+        "minus-dim": ((["a"], [3], VALUES, -1), ["key_dim:", "got -1"]),
+        "no-tensor": ((["a"], [3], [1, 2, 3]), ["values:", "got list"]),
     },
 )
-def test_contradictions_are_refused(arguments, message):
-    with pytest.raises(InputError, match=message):
+def test_contradictions_are_refused(arguments, parts):
+    with refused(InputError, *parts):
         KeyedTensor(*arguments)
 
 
 @cases(
-    ("call", "message"),
+    ("call", "parts"),
     {
-        "key": (lambda keyed: keyed["age"], r"'age': expected one of \['user', 'item'\]"),
+        "key": (lambda keyed: keyed["age"], ["'age'", "['user', 'item']"]),
         "more-tensors-than-keys": (
             lambda _: KeyedTensor.from_tensor_list(["a"], [VALUES, VALUES]),
-            "each of 1 keys, at least one, got 2",
+            ["1 keys", "got 2"],
         ),
-        "no-tensors": (lambda _: KeyedTensor.from_tensor_list([], []), "each of 0 keys"),
+        "no-tensors": (lambda _: KeyedTensor.from_tensor_list([], []), ["0 keys"]),
         "no-such-dimension": (
             lambda _: KeyedTensor.from_tensor_list(["a"], [VALUES[0]]),
-            r"'a': expected a tensor with dimension 1, got shape \[3\]",
+            ["'a'", "got shape [3]"],
         ),
-        "none": (lambda _: KeyedTensor.regroup([], [["a"]]), "at least 1 KeyedTensor, got 0"),
+        "none": (lambda _: KeyedTensor.regroup([], [["a"]]), ["got 0"]),
         "key-in-two": (
             lambda keyed: KeyedTensor.regroup([keyed, keyed], [["item"]]),
-            "duplicate key 'user' in 1",
+            ["duplicate key 'user' in 1"],
         ),
         "empty-group": (
             lambda keyed: KeyedTensor.regroup([keyed], [["item"], []]),
-            "at least 1 key in group 1, got 0",
+            ["group 1, got 0"],
         ),
         "unknown-in-group": (
             lambda keyed: KeyedTensor.regroup([keyed], [["age"]]),
-            r"expected one of \['user', 'item'\], got 'age'",
+            ["['user', 'item']", "got 'age'"],
         ),
         "key-dims-differ": (
             lambda keyed: KeyedTensor.regroup(
                 [keyed, KeyedTensor(["a"], [2], VALUES, key_dim=0)], [["item"]]
             ),
-            "expected key_dim 1, got 0 at 1",
+            ["key_dim 1, got 0 at 1"],
         ),
         "more-names-than-groups": (
             lambda keyed: KeyedTensor.regroup_as_dict([keyed], [["item"]], ["x", "y"]),
-            "expected 1, one a group, got 2",
+            ["expected 1", "got 2"],
         ),
         "name-twice": (
             lambda keyed: KeyedTensor.regroup_as_dict([keyed], [["item"]] * 2, ["x", "x"]),
-            "got 'x' at 0 and 1",
+            ["got 'x' at 0 and 1"],
         ),
     },
 )
-def test_impossible_calls_are_refused(keyed, call, message):
-    with pytest.raises(InputError, match=message):
+def test_impossible_calls_are_refused(keyed, call, parts):
+    with refused(InputError, *parts):
         call(keyed)

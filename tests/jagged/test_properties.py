@@ -52,8 +52,10 @@ def unpack(kjt: KeyedJaggedTensor) -> dict[str, Bags]:
     return batch
 
 
-def values_of_weights(kjt: KeyedJaggedTensor, packed: KeyedJaggedTensor) -> list[int]:
-    return packed.values()[kjt.weights().long()].tolist()
+def values_of_weights(
+    part: KeyedJaggedTensor | JaggedTensor, packed: KeyedJaggedTensor
+) -> list[int]:
+    return packed.values()[part.weights().long()].tolist()
 
 
 @unhurried
@@ -78,6 +80,7 @@ def test_permute_selects_keys_in_order(drawn, by_offsets, data):
     validate_keyed_jagged_tensor(kjt)
     assert list(unpack(kjt).items()) == [list(batch.items())[i] for i in order]
     assert kjt.stride() == examples
+    assert kjt.length_per_key_or_none() == [sum(map(len, bags)) for bags in unpack(kjt).values()]
     assert values_of_weights(kjt, packed) == kjt.values().tolist()
 
 
@@ -106,6 +109,8 @@ def test_to_dict_and_keys_give_each_features_examples(drawn, by_offsets):
     batch, examples = drawn
     kjt = pack(batch, examples, by_offsets)
     features = kjt.to_dict()
+    for jagged in features.values():
+        assert values_of_weights(jagged, kjt) == jagged.values().tolist()
     dense = {key: [bag.tolist() for bag in jagged.to_dense()] for key, jagged in features.items()}
     assert dense == batch
     for key in batch:
@@ -118,11 +123,12 @@ def test_concat_puts_keys_behind_each_other(first, second, by_offsets):
     examples = min(first[1], second[1])
     left, right = ({k: bags[:examples] for k, bags in d[0].items()} for d in (first, second))
 
-    kjt = KeyedJaggedTensor.concat(
-        [pack(left, examples, by_offsets), pack(right, examples, not by_offsets)]
-    )
+    parts = [pack(left, examples, by_offsets), pack(right, examples, not by_offsets)]
+
+    kjt = KeyedJaggedTensor.concat(parts)
 
     validate_keyed_jagged_tensor(kjt)
+    assert kjt.weights().tolist() == [*parts[0].weights().tolist(), *parts[1].weights().tolist()]
     assert list(unpack(kjt).items()) == [*left.items(), *right.items()]
 
 
@@ -130,8 +136,11 @@ def test_concat_puts_keys_behind_each_other(first, second, by_offsets):
 @given(batches(), st.booleans())
 def test_from_jt_dict_undoes_to_dict(drawn, by_offsets):
     batch, examples = drawn
-    features = pack(batch, examples, by_offsets).to_dict()
-    assert unpack(KeyedJaggedTensor.from_jt_dict(features)) == batch
+    packed = pack(batch, examples, by_offsets)
+    kjt = KeyedJaggedTensor.from_jt_dict(packed.to_dict())
+    assert unpack(kjt) == batch
+    if batch:
+        assert values_of_weights(kjt, packed) == kjt.values().tolist()
 
 
 @unhurried

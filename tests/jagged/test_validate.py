@@ -1,11 +1,10 @@
 """validate_keyed_jagged_tensor: what only the contents of lengths and offsets show."""
 
-import pytest
 import torch
 
 from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor, validate_keyed_jagged_tensor
-from tests.cases import cases
+from tests.cases import cases, refused
 
 VALUES = torch.arange(4)
 
@@ -54,61 +53,43 @@ def test_passes_whatever_was_computed_before():
 
 
 @cases(
-    ("kjt", "message"),
+    ("kjt", "parts"),
     {
-        "negative-length": (
-            by(lengths=[2, 1, 3, -2]),
-            "feature 'item', example 1: expected a length of at least 0, got -2",
+        "negative-length": (by(lengths=[2, 1, 3, -2]), ["feature 'item', example 1:", "got -2"]),
+        "lengths-too-short": (by(lengths=[1, 0, 2, 0]), ["sum of lengths: expected 4", "got 3"]),
+        "lengths-past-int32": (
+            KeyedJaggedTensor(["a", "b"], VALUES, lengths=torch.tensor([2**31 - 1] * 2).int()),
+            ["sum of lengths: expected 4", "got 4294967294"],
         ),
-        "lengths-too-short": (
-            by(lengths=[1, 0, 2, 0]),
-            "sum of lengths: expected 4, the number of values, got 3",
+        "not-from-the-constructor": (
+            torch.utils._pytree.tree_map(lambda tensor: tensor[:3], by(lengths=[1, 0, 3, 0])),
+            ["lengths: expected 4 elements", "got 3"],
         ),
         "variable-negative-length": (
             variable(lengths=[3, 2, -1]),
-            "feature 'item', example 0: expected a length of at least 0, got -1",
+            ["feature 'item', example 0:", "got -1"],
         ),
         "variable-falling-offsets": (
             variable(offsets=[0, 4, 3, 4]),
-            "feature 'user', example 1: expected offsets that never fall, got 4, 3",
+            ["feature 'user', example 1:", "got 4, 3"],
         ),
         "variable-counts": (
             variable(lengths=[1, 0, 3], length_per_key=[3, 1]),
-            r"length_per_key: expected \[1, 3\], the sums of the lengths, got \[3, 1\]",
+            ["length_per_key: expected [1, 3]", "got [3, 1]"],
         ),
-        "first-offset": (by(offsets=[1, 1, 1, 4, 4]), "offsets: expected the first to be 0, got 1"),
-        "falling-offsets": (
-            by(offsets=[0, 3, 1, 4, 4]),
-            "feature 'user', example 1: expected offsets that never fall, got 3, 1",
-        ),
-        "last-offset": (
-            by(offsets=[0, 1, 1, 4, 5]),
-            "offsets: expected the last to be 4, the number of values, got 5",
-        ),
+        "first-offset": (by(offsets=[1, 1, 1, 4, 4]), ["offsets:", "0, got 1"]),
+        "falling-offsets": (by(offsets=[0, 3, 1, 4, 4]), ["feature 'user', example 1:", "3, 1"]),
+        "last-offset": (by(offsets=[0, 1, 1, 4, 5]), ["offsets:", "4, the number", "got 5"]),
         "lengths-against-offsets": (
             by(lengths=[1, 1, 2, 0], offsets=[0, 1, 1, 4, 4]),
-            "feature 'user', example 1: expected length 0, from the offsets, got 1",
+            ["feature 'user', example 1:", "length 0", "got 1"],
         ),
         "counts-against-lengths": (
             by(lengths=[1, 0, 3, 0], length_per_key=[2, 2]),
-            r"length_per_key: expected \[1, 3\], the sums of the lengths, got \[2, 2\]",
+            ["length_per_key: expected [1, 3]", "got [2, 2]"],
         ),
     },
 )
-def test_contradictory_contents_are_refused(kjt, message):
-    with pytest.raises(InputError, match=message) as refusal:
-        validate_keyed_jagged_tensor(kjt)
-    assert isinstance(refusal.value, ValueError)
-
-
-def test_int32_lengths_are_summed_past_int32():
-    lengths = torch.tensor([2**31 - 1, 2**31 - 1], dtype=torch.int32)
-    kjt = KeyedJaggedTensor(["a", "b"], VALUES, lengths=lengths)
-    with pytest.raises(InputError, match=r"expected 4, .* got 4294967294"):
-        validate_keyed_jagged_tensor(kjt)
-
-
-def test_objects_that_did_not_come_from_the_constructor_are_checked_whole():
-    kjt = torch.utils._pytree.tree_map(lambda tensor: tensor[:3], by(lengths=[1, 0, 3, 0]))
-    with pytest.raises(InputError, match=r"lengths: expected 4 elements .* got 3"):
+def test_contradictory_contents_are_refused(kjt, parts):
+    with refused(InputError, *parts):
         validate_keyed_jagged_tensor(kjt)

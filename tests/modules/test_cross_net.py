@@ -5,12 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from embershard.errors import InputError
-from embershard.modules import (
-    CrossNet,
-    LowRankCrossNet,
-    LowRankMixtureCrossNet,
-    VectorCrossNet,
-)
+from embershard.modules import CrossNet, LowRankCrossNet, LowRankMixtureCrossNet, VectorCrossNet
 from tests.cases import cases, refused
 
 

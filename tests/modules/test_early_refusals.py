@@ -54,195 +54,108 @@ def refusal_of_manifest(path, value):
     return str(refused.value)
 
 
-CASES = {
-    "table-name-empty": (("tables", 0, "name"), "", lambda: table(name=""), "table name"),
-    "table-name-with-a-space": (
-        ("tables", 0, "name"),
-        "user ids",
-        lambda: table(name="user ids"),
-        "table name",
-    ),
-    "table-name-outside-ascii": (
-        ("tables", 0, "name"),
-        "größe",
-        lambda: EmbeddingConfig(
-            name="größe", num_embeddings=9, embedding_dim=4, feature_names=["a"]
+def sequence_table(name):
+    return EmbeddingConfig(name=name, num_embeddings=9, embedding_dim=4, feature_names=["a"])
+
+
+# Where a manifest has the value, the config that takes it, and the place that its refusal names.
+NAME = (("tables", 0, "name"), lambda value: table(name=value), "table name")
+ROWS = (("tables", 0, "rows"), lambda value: table(num_embeddings=value), "'t': num_embeddings")
+DIM = (("tables", 0, "dim"), lambda value: table(embedding_dim=value), "'t': embedding_dim")
+FEATURE = (
+    ("inputs", ITEMS, "name"),
+    lambda value: table(feature_names=[value]),
+    "table 't': feature_names",
+)
+POOLING = (
+    ("inputs", ITEMS, "lookups", 0, "pooling"),
+    lambda value: table(pooling=value),
+    "table 't': pooling",
+)
+DEFAULT = (
+    ("inputs", 1, "default"),
+    lambda value: DenseInput("a", default=value),
+    "DenseInput 'a': default",
+)
+
+
+def of_sparse(field):
+    return (
+        ("inputs", ITEMS, field),
+        lambda value: SparseInput("a", **{field: value}),
+        f"SparseInput 'a': {field}",
+    )
+
+
+def of_limits(field):
+    return (("limits", field), lambda value: default_limits(**{field: value}), f"limits: {field}")
+
+
+IDENTITY_ROWS = ("inputs", ITEMS, "ids", "rows")
+
+
+@cases(
+    ("value", "path", "config", "place"),
+    {
+        "table-name-empty": ("", *NAME),
+        "table-name-with-a-space": ("user ids", *NAME),
+        "table-name-outside-ascii": ("größe", NAME[0], sequence_table, "table name"),
+        "table-name-with-a-leading-dash": ("-t", *NAME[:2], "got '-t'"),
+        "table-name-with-a-newline": ("a\n", *NAME),
+        "table-name-of-129": ("x" * 129, *NAME[:2], "at most 128"),
+        "rows-zero": (0, *ROWS),
+        "rows-over-2-to-the-40": (2**40 + 1, *ROWS),
+        "rows-fractional": (9.5, *ROWS),
+        "dim-zero": (0, *DIM),
+        "dim-over-65536": (65537, *DIM),
+        "pooling-by-name": ("max", *POOLING),
+        "feature-name-empty": ("", *FEATURE),
+        "feature-name-of-257-bytes": ("x" * 257, *FEATURE),
+        "feature-name-with-a-newline": ("a\nb", *FEATURE),
+        "feature-name-that-is-a-number": (3, *FEATURE),
+        "input-name-with-a-control-character": (
+            "a\x7f",
+            ("inputs", 0, "name"),
+            DenseInput,
+            "DenseInput: name",
         ),
-        "table name",
-    ),
-    "table-name-with-a-leading-dash": (
-        ("tables", 0, "name"),
-        "-t",
-        lambda: table(name="-t"),
-        "got '-t'",
-    ),
-    "table-name-with-a-newline": (
-        ("tables", 0, "name"),
-        "a\n",
-        lambda: table(name="a\n"),
-        "table name",
-    ),
-    "table-name-of-129": (
-        ("tables", 0, "name"),
-        "x" * 129,
-        lambda: table(name="x" * 129),
-        "at most 128",
-    ),
-    "rows-zero": (
-        ("tables", 0, "rows"),
-        0,
-        lambda: table(num_embeddings=0),
-        "table 't': num_embeddings",
-    ),
-    "rows-over-2-to-the-40": (
-        ("tables", 0, "rows"),
-        2**40 + 1,
-        lambda: table(num_embeddings=2**40 + 1),
-        "table 't': num_embeddings",
-    ),
-    "rows-fractional": (
-        ("tables", 0, "rows"),
-        9.5,
-        lambda: table(num_embeddings=9.5),
-        "table 't': num_embeddings",
-    ),
-    "dim-zero": (
-        ("tables", 0, "dim"),
-        0,
-        lambda: table(embedding_dim=0),
-        "table 't': embedding_dim",
-    ),
-    "dim-over-65536": (
-        ("tables", 0, "dim"),
-        65537,
-        lambda: table(embedding_dim=65537),
-        "table 't': embedding_dim",
-    ),
-    "pooling-by-name": (
-        ("inputs", ITEMS, "lookups", 0, "pooling"),
-        "max",
-        lambda: table(pooling="max"),
-        "table 't': pooling",
-    ),
-    "feature-name-empty": (
-        ("inputs", ITEMS, "name"),
-        "",
-        lambda: table(feature_names=[""]),
-        "table 't': feature_names",
-    ),
-    "feature-name-of-257-bytes": (
-        ("inputs", ITEMS, "name"),
-        "x" * 257,
-        lambda: table(feature_names=["x" * 257]),
-        "feature_names",
-    ),
-    "feature-name-with-a-newline": (
-        ("inputs", ITEMS, "name"),
-        "a\nb",
-        lambda: table(feature_names=["a\nb"]),
-        "feature_names",
-    ),
-    "feature-name-that-is-a-number": (
-        ("inputs", ITEMS, "name"),
-        3,
-        lambda: table(feature_names=[3]),
-        "feature_names",
-    ),
-    "input-name-with-a-control-character": (
-        ("inputs", 0, "name"),
-        "a\x7f",
-        lambda: DenseInput("a\x7f"),
-        "DenseInput: name",
-    ),
-    "default-that-is-a-bool": (
-        ("inputs", 1, "default"),
-        True,
-        lambda: DenseInput("a", default=True),
-        "DenseInput 'a': default",
-    ),
-    "default-that-is-text": (
-        ("inputs", 1, "default"),
-        "0",
-        lambda: DenseInput("a", default="0"),
-        "DenseInput 'a': default",
-    ),
-    "default-too-large": (
-        ("inputs", 1, "default"),
-        1e15,
-        lambda: DenseInput("a", default=1e15),
-        "DenseInput 'a': default",
-    ),
-    "scope-unknown": (
-        ("inputs", ITEMS, "scope"),
-        "batch",
-        lambda: SparseInput("a", scope="batch"),
-        "SparseInput 'a': scope",
-    ),
-    "weighted-that-is-a-number": (
-        ("inputs", ITEMS, "weighted"),
-        1,
-        lambda: SparseInput("a", weighted=1),
-        "SparseInput 'a': weighted",
-    ),
-    "max-ids-over-31-bits": (
-        ("inputs", ITEMS, "max_ids"),
-        2**31,
-        lambda: SparseInput("a", max_ids=2**31),
-        "SparseInput 'a': max_ids",
-    ),
-    "keep-unknown": (
-        ("inputs", ITEMS, "keep"),
-        "all",
-        lambda: SparseInput("a", keep="all"),
-        "SparseInput 'a': keep",
-    ),
-    "identity-of-no-rows": (
-        ("inputs", ITEMS, "ids", "rows"),
-        0,
-        lambda: Identity(0),
-        "Identity: rows",
-    ),
-    "identity-whose-oov-row-is-one-too-many": (
-        ("inputs", ITEMS, "ids", "rows"),
-        2**40 + 1,
-        lambda: Identity(2**40, unknown="oov"),
-        "Identity: rows with the oov row",
-    ),
-    "hash-seed-negative": (
-        ("inputs", TAGS, "ids", "seed"),
-        -1,
-        lambda: Hash(7, seed=-1),
-        "Hash: seed",
-    ),
-    "policy-unknown": (
-        ("inputs", USERS, "ids", "unknown"),
-        "drop",
-        lambda: Vocabulary(["a"], unknown="drop"),
-        "Vocabulary: unknown",
-    ),
-    "schema-without-inputs": (("inputs",), [], Schema, "Schema"),
-    "limit-of-no-examples": (
-        ("limits", "max_examples"),
-        0,
-        lambda: default_limits(max_examples=0),
-        "limits: max_examples",
-    ),
-    "limit-of-ids-over-31-bits": (
-        ("limits", "max_ids"),
-        2**31,
-        lambda: default_limits(max_ids=2**31),
-        "limits: max_ids",
-    ),
-}
-
-
-@cases(("path", "value", "config", "place"), CASES)
-def test_what_a_manifest_refuses_is_refused_when_the_config_is_built(path, value, config, place):
+        "default-that-is-a-bool": (True, *DEFAULT),
+        "default-that-is-text": ("0", *DEFAULT),
+        "default-too-large": (1e15, *DEFAULT),
+        "scope-unknown": ("batch", *of_sparse("scope")),
+        "weighted-that-is-a-number": (1, *of_sparse("weighted")),
+        "max-ids-over-31-bits": (2**31, *of_sparse("max_ids")),
+        "keep-unknown": ("all", *of_sparse("keep")),
+        "identity-of-no-rows": (0, IDENTITY_ROWS, Identity, "Identity: rows"),
+        "identity-whose-oov-row-is-one-too-many": (
+            2**40 + 1,
+            IDENTITY_ROWS,
+            lambda rows: Identity(rows - 1, unknown="oov"),
+            "Identity: rows with the oov row",
+        ),
+        "hash-seed-negative": (
+            -1,
+            ("inputs", TAGS, "ids", "seed"),
+            lambda seed: Hash(7, seed=seed),
+            "Hash: seed",
+        ),
+        "policy-unknown": (
+            "drop",
+            ("inputs", USERS, "ids", "unknown"),
+            lambda policy: Vocabulary(["a"], unknown=policy),
+            "Vocabulary: unknown",
+        ),
+        "schema-without-inputs": ([], ("inputs",), lambda _: Schema(), "Schema"),
+        "limit-of-no-examples": (0, *of_limits("max_examples")),
+        "limit-of-ids-over-31-bits": (2**31, *of_limits("max_ids")),
+    },
+)
+def test_values_no_manifest_takes_are_refused_by_the_config(value, path, config, place):
     field = ".".join(map(str, path))
     assert refusal_of_manifest(path, value).startswith(f"manifest.json: {field}")
 
     with refused(InputError, place):
-        config()
+        config(value)
 
 
 # Its file would be refused: 2^32 - 1 keys at most.

@@ -14,7 +14,7 @@ from embershard.modules import (
     PositionWeightedModule,
     PositionWeightedModuleCollection,
 )
-from tests.cases import cases
+from tests.cases import cases, refused
 
 TABLES = [
     EmbeddingBagConfig(name="t", num_embeddings=4, embedding_dim=4, feature_names=["keys", "type"])
@@ -116,15 +116,10 @@ def test_a_state_dict_loads_into_a_new_module(processors):
 
 
 def test_a_bag_longer_than_its_weights_is_refused():
-    message = (
-        "feature 'keys': expected at most 1 ids a bag, as many as position weights; got 2 in "
-        "example 0"
-    )
     short = {"keys": PositionWeightedModule(1), "type": PositionWeightedModule(3)}
     for processors in (PositionWeightedModuleCollection({"keys": 1, "type": 3}), short):
-        with pytest.raises(InputError) as raised:
+        with refused(InputError, "feature 'keys':", "at most 1", "got 2 in example 0"):
             build(EmbeddingBagCollection, processors)(features())
-        assert str(raised.value) == message
 
 
 def test_a_module_alone_gives_a_jagged_tensor_weights():
@@ -137,32 +132,24 @@ def test_a_module_alone_gives_a_jagged_tensor_weights():
 
 
 @cases(
-    ("make", "message"),
+    ("make", "parts"),
     {
-        "no-weights": (
-            lambda: PositionWeightedModule(0),
-            "max_feature_length: expected 1 .. 16777216, got 0",
-        ),
+        "no-weights": (lambda: PositionWeightedModule(0), ["max_feature_length:", "got 0"]),
         "too-many": (
             lambda: PositionWeightedModuleCollection({"u": 1 << 25}),
-            "feature 'u': max_feature_length: expected 1 .. 16777216, got 33554432",
+            ["feature 'u': max_feature_length:", "got 33554432"],
         ),
-        "dot": (
-            lambda: PositionWeightedModuleCollection({"a.b": 1}),
-            "feature 'a.b': expected a name without '.' with a feature processor",
-        ),
+        "dot": (lambda: PositionWeightedModuleCollection({"a.b": 1}), ["feature 'a.b':"]),
         "feature-without": (
             lambda: build(EmbeddingBagCollection, {"keys": PositionWeightedModule(1)}),
-            "feature_processors: expected one for each of ['keys', 'type'], got ['keys']",
+            ["feature_processors:", "got ['keys']"],
         ),
         "unweighted": (
             lambda: FeatureProcessedEmbeddingBagCollection(EmbeddingBagCollection(TABLES), {}),
-            "embedding_bag_collection: expected is_weighted=True with feature processors, "
-            "got False",
+            ["embedding_bag_collection:", "got False"],
         ),
     },
 )
-def test_what_cannot_be_used_is_refused(make, message):
-    with pytest.raises(InputError) as raised:
+def test_processors_that_cannot_be_used_are_refused(make, parts):
+    with refused(InputError, *parts):
         make()
-    assert str(raised.value) == message

@@ -40,10 +40,7 @@ def twins():
 
 @cases(
     "duplicate",
-    {
-        "deepcopy": copy.deepcopy,
-        "pickle": lambda module: pickle.loads(pickle.dumps(module)),
-    },
+    {"deepcopy": copy.deepcopy, "pickle": lambda module: pickle.loads(pickle.dumps(module))},
 )
 def test_a_copy_trains_as_its_original_and_apart_from_it(duplicate):
     original = FusedEmbeddingBagCollection(TABLES, learning_rate=0.3).eval()
