@@ -173,7 +173,7 @@ def recorded_samples(
         if sample.num_examples:
             samples.append(sample)
     if not samples:
-        raise InputError(f"{path}: expected answered requests, got none")
+        raise InputError(f"{path}: expected answered requests with examples, got none")
     return samples
 
 

@@ -193,7 +193,9 @@ def dense_matrix(rows: Rows, inputs: Mapping[str, DenseColumn]) -> NDArray[np.fl
         finite = np.isfinite(matrix[:, place])
         if not finite.all():
             row = int(np.argmin(finite))
-            problem = f"expected a finite number, got {values[row]}; write null for a missing value"
+            problem = (
+                f"expected a finite float32, got {values[row]}; write null for a missing value"
+            )
             raise rows.refusal(column, row, problem)
     return matrix
 

@@ -135,8 +135,8 @@ class KeyedJaggedTensor(JaggedBase):
 
     @staticmethod
     def empty_like(kjt: "KeyedJaggedTensor") -> "KeyedJaggedTensor":
-        """A batch without keys that has the stride, dtypes and device of ``kjt``, and weights if it
-        has."""
+        """A batch without keys that has the stride (0 for a variable batch), dtypes and device of
+        ``kjt``, and weights if it has."""
         return _empty_like(kjt)
 
     @staticmethod

@@ -29,9 +29,9 @@ class FusedEmbeddingBagCollection(FusedCollection):
     (``requires_grad`` is False) and no optimizer of the caller's touches them. The optimizer's
     state is not in the state dict, but in ``optimizer_state()``.
 
-    FBGEMM looks up and trains tables whose dim is a multiple of 4, which share one buffer. Torch
-    does it for the others, more slowly. Tables stay on their device: moving or casting the module
-    is refused.
+    Tables whose dim is a multiple of 4 share one buffer. FBGEMM looks them up and, on CUDA, trains
+    them; on the CPU this package's operator does. Torch serves the other tables, more slowly.
+    Tables stay on their device: moving or casting the module is refused.
 
     ::
 

@@ -97,8 +97,12 @@ def test_requests_that_were_refused_are_left_out(tmp_path):
 @cases(
     ("calls", "schema", "words"),
     {
-        "none": ([], SCHEMA, "expected answered requests, got none"),
-        "refused": ([call(b"", 1, code=3)], SCHEMA, "expected answered requests, got none"),
+        "none": ([], SCHEMA, "expected answered requests with examples, got none"),
+        "refused": (
+            [call(b"", 1, code=3)],
+            SCHEMA,
+            "expected answered requests with examples, got none",
+        ),
         "schema": ([], 1, "got 0000000000000001"),
         "no-message": ([call(b"\xff", 1)], SCHEMA, "record 1: expected a request"),
         "lengths": (

@@ -109,7 +109,7 @@ def mixed_index(m, d, s):
         "assignment-to-listed-columns": (
             mixed_index,
             "item[:, [0, 2]] = 0",
-            "only numbers and slices, or only tensors, got both",
+            "only numbers and slices, or only tensors",
             "write torch.where or torch.cat",
         ),
         "lengths-of-a-pooled-input": (

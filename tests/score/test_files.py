@@ -102,7 +102,7 @@ def test_bad_rows_go_to_a_file_of_their_own(scorer: BatchScorer, tmp_path: Path)
     bad = pq.read_table(tmp_path / "out" / "_bad" / "a.parquet").to_pydict()
     assert bad["row"] == bad["key"] == [5, 6, 7, 200]
     assert "id 51" in bad["reason"][0]
-    assert "column 'price': row 7: expected a finite number, got nan" in bad["reason"][2]
+    assert "column 'price': row 7: expected a finite float32, got nan" in bad["reason"][2]
 
 
 def test_a_run_that_was_ended_goes_on_where_it_was(
