@@ -53,7 +53,8 @@ class MovieLens:
         return np.intersect1d(self.test_users, self.log.users[: len(self.dataset.train)])
 
     def title(self, item: int) -> str:
-        """``"Casablanca (1942)"``. Raises InputError for an item that is not in the data."""
+        """Title and year, as ``"Casablanca (1942)"``, or only the title if the year is unknown.
+        Raises InputError for an item that is not in the data."""
         if item not in self.log.item_table:
             raise InputError(f"item: expected one of the data's, got {item}")
         film = self.log.item_table[item]

@@ -287,7 +287,7 @@ def row_keys(rows: Rows, column: str) -> NDArray[np.int64]:
 
 def row_times(rows: Rows, column: str) -> NDArray[np.int64]:
     """Times, int64 ``[N]``: microseconds, integers, or floats as `_ordered_bits`."""
-    array = _without_nulls(rows, column)
+    array = _without_nulls(rows, column, "a time to split by")
     if types.is_temporal(array.type):
         return _microseconds(rows, column, array)
     values = _numpy(array)
@@ -332,7 +332,7 @@ def _kind(arrow_type: pa.DataType, use: Use) -> str | None:
         is_text = _is_text(value) and use == "ids"
         if not (is_integer or types.is_boolean(value) or is_text):
             return None
-        kind = "strings" if is_text else "ids"
+        kind = "strings" if is_text else "integers"
         return f"lists of {kind}" if is_list(arrow_type) else kind
     if is_list(arrow_type):
         return None
@@ -387,10 +387,10 @@ def _nulls(array: pa.Array) -> NDArray[np.bool_]:
     return _numpy(array.is_null())
 
 
-def _without_nulls(rows: Rows, column: str) -> pa.Array:
+def _without_nulls(rows: Rows, column: str, expected: str = "a value") -> pa.Array:
     array = rows.batch.column(column)
     if array.null_count:
-        raise rows.refusal(column, int(np.argmax(_nulls(array))), "expected a value, got null")
+        raise rows.refusal(column, int(np.argmax(_nulls(array))), f"expected {expected}, got null")
     return array
 
 

@@ -20,14 +20,20 @@ BATCH_ROWS = 8192
 
 def sample_rows(patterns: Sequence[str], rows: int) -> tuple[pa.Table, int]:
     """The first rows of evenly spread row groups, about ``rows`` in all; and the number of rows of
-    all files. Raises DataError for no files, a file that is no Parquet file, or files with
-    different columns."""
+    all files. Raises DataError for no files, a file that is no Parquet file, or files whose
+    columns have different names or types."""
     files = find_files(patterns, "files")
     footers = read_footers(files)
     columns = footers[0].schema.names
     for file, footer in zip(files, footers, strict=True):
         if footer.schema.names != columns:
             raise DataError(f"{file.path}: expected columns {columns}, got {footer.schema.names}")
+        for expected, field in zip(footers[0].schema, footer.schema, strict=True):
+            if not _can_join(expected, field):
+                raise DataError(
+                    f"{file.path}: column {field.name!r}: expected {expected.type} as in "
+                    f"{files[0].path}, got {field.type}"
+                )
     total = sum(footer.metadata.num_rows for footer in footers)
     schemas = {file.path: footer.schema for file, footer in zip(files, footers, strict=True)}
     tables = [
@@ -60,6 +66,15 @@ def sample_parts(files: Sequence[SourceFile], columns: Sequence[str], rows: int)
             wanted -= len(part)
             if wanted <= 0:
                 break
+
+
+def _can_join(first: pa.Field, second: pa.Field) -> bool:
+    """True if one column can hold the values of both, such as those of int32 and int64."""
+    try:
+        pa.unify_schemas([pa.schema([first]), pa.schema([second])], promote_options="permissive")
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return False
+    return True
 
 
 def _extents(footer: Footer) -> list[tuple[int, int]]:

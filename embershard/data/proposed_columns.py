@@ -129,7 +129,11 @@ def _proposed(
         elif facts.type == "list":
             words.append(f"{numbers.mean():.3g} ids a row, at most {int(numbers.max())}")
         elif kind in ("dense", "weight"):
-            words.append(f"{numbers.min():.4g} .. {numbers.max():.4g}")
+            finite = numbers[np.isfinite(numbers)]
+            if len(finite):
+                words.append(f"{finite.min():.4g} .. {finite.max():.4g}")
+            if len(finite) < len(numbers):
+                words.append(f"{len(numbers) - len(finite):,} NaN or infinite: write null")
     if kind in ("sparse", "request", "left out") and facts.distinct:
         words.append(f"{facts.distinct:,} distinct")
     if facts.nulls:

@@ -115,8 +115,9 @@ class _Recorder(fx.Interpreter):
 def _equals_parts(
     value: Tensor, parts: Sequence[Tensor], close: Callable[[Tensor, Tensor], bool]
 ) -> bool:
-    """True if a value consists of the rows of its parts. Reshaping may have given an example any
-    number of rows."""
+    """True if ``value``, computed for a batch, is close to ``parts`` put one below the other.
+    Padding to the longest list is not compared. An example may have any number of rows, since
+    reshaping may have changed it."""
     if value.ndim < 1 or any(part.ndim != value.ndim for part in parts):
         return False
     if len({part.shape[1:] for part in parts} | {value.shape[1:]}) == 1:

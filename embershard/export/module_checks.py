@@ -161,7 +161,8 @@ def _is_forward_of(kind: type[nn.Module], forward: Any) -> bool:
 
 
 def warn_of_tables(tables: Mapping[str, Tensor], program: Any) -> None:
-    """Warn of tables that the dense program holds as parameters, in addition to their rows."""
+    """Warn of each table that forward also uses as a tensor. The dense program then contains a copy
+    of the whole table, in addition to the rows in the package."""
     held = {parameter.data_ptr() for parameter in program.parameters()}
     for name, weight in tables.items():
         if weight.numel() and weight.data_ptr() in held:

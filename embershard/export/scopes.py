@@ -196,7 +196,7 @@ class _Splitter:
             raise refusal(
                 node,
                 "expected the index of an item assignment to hold only numbers and slices, or only "
-                "tensors; write torch.where or torch.cat for others",
+                "tensors, got a list, or tensors mixed with others; write torch.where or torch.cat",
             )
         return assigned
 

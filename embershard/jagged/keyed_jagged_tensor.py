@@ -135,8 +135,8 @@ class KeyedJaggedTensor(JaggedBase):
 
     @staticmethod
     def empty_like(kjt: "KeyedJaggedTensor") -> "KeyedJaggedTensor":
-        """A batch without keys that has the stride (0 for a variable batch), dtypes and device of
-        ``kjt``, and weights if it has."""
+        """A batch without keys, with the dtypes and device of ``kjt``, and empty weights if ``kjt``
+        has weights. Its stride is that of ``kjt``, or 0 if ``kjt`` is a variable batch."""
         return _empty_like(kjt)
 
     @staticmethod

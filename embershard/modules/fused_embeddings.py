@@ -29,8 +29,8 @@ class FusedEmbeddingBagCollection(FusedCollection):
     (``requires_grad`` is False) and no optimizer of the caller's touches them. The optimizer's
     state is not in the state dict, but in ``optimizer_state()``.
 
-    Tables whose dim is a multiple of 4 share one buffer. FBGEMM looks them up and, on CUDA, trains
-    them; on the CPU this package's operator does. Torch serves the other tables, more slowly.
+    Tables whose dim is a multiple of 4 share one buffer. FBGEMM looks them up. It also trains them
+    on CUDA; on CPU an operator of embershard does. Torch does both for other tables, more slowly.
     Tables stay on their device: moving or casting the module is refused.
 
     ::

@@ -185,8 +185,9 @@ class PackageWriter:
     ) -> TableSpec:
         """Write a table in chunks, without holding all of its rows in memory. ``row_batches`` are
         the rows in order, each batch uint8 ``[any, row_bytes]``. Returns the manifest's spec of the
-        table, with errors of 0; see `TableSpec.with_error`. Raises InputError for an invalid name,
-        a batch of another dtype or width, or another number of rows than ``rows``, at least 1."""
+        table, whose errors are 0 until `TableSpec.with_error` sets them. Raises
+        InputError for an invalid name, a batch of another dtype or width, or another number of rows
+        than ``rows``, at least 1."""
         if not re.fullmatch(NAME_PATTERN, name):
             raise InputError(f"table: expected {PATTERN_WORDS[NAME_PATTERN]}, got {name!r}")
         if not rows:

@@ -268,8 +268,9 @@ def inference_options(
     *,
     rows: bool,
 ) -> list[Option]:
-    """Cuts of a table without replicas. If ``cuts`` is None: whole, by columns, and by rows if
-    ``rows`` is true. Raises InputError if none of the cuts is possible."""
+    """Ways to place a table without replicas. If ``cuts`` is None: whole, by columns, and by rows
+    if ``rows`` is true. If none is possible, returns an empty list if ``cuts`` allows "replicate",
+    otherwise raises InputError."""
     spec = table.spec
     cuts = cuts or (("table", "column", "row") if rows else ("table", "column"))
     options = list[Option]()
@@ -298,7 +299,8 @@ def replica_option(table: ServedTable, mean: Batches, devices: int) -> Option:
 
 
 def partial_replicas(table: ServedTable, mean: Batches, devices: int) -> list[Option]:
-    """The whole table on 2, 4 .. devices, at most one for each chunk of a batch."""
+    """The whole table on 2, 4 or 8 devices, if these are fewer than ``devices``. More than 8 copies
+    would not help: the 8 chunks of a batch take turns on them."""
     return [_replicas(table, mean, count) for count in powers_of_two(CHUNKS) if count < devices]
 
 

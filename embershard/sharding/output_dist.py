@@ -146,7 +146,11 @@ class OutputDist:
         return torch.cat([part.flatten() for part in parts])
 
     def _exchange_direct(self, values: Tensor, examples: Sequence[int]) -> list[list[Tensor]]:
-        """Step 1: from each rank, its direct columns, then shared columns for each relayed rank."""
+        """Run step 1. Returns the blocks that this rank received, by sending rank.
+
+        The first block has the columns that go straight into this rank's output. From ranks of
+        this host more blocks follow, one for each rank to which this one relays sums.
+        """
         theirs, ours = self._direct_blocks(examples)
         flat = self._exchange(values, theirs, ours, is_backward=False)
         return split_blocks(flat, ours)

@@ -87,7 +87,8 @@ def write_checkpoint(
 ) -> None:
     """Write a checkpoint beside its place and move it there whole, over an earlier one. All ranks
     of ``group`` call this; for None see ``save_state``. Raises OSError if the checkpoint cannot be
-    written there, and DataError if ``path`` is no folder or rank 0 cannot write ``contents``."""
+    written there, and DataError if ``path`` is a file or a link, or rank 0 cannot write
+    ``contents``."""
     group = group_of(module, group)
     partial = start_checkpoint(path, contents, group=group)
     with _removed_on_error(partial, path):
@@ -121,10 +122,10 @@ class Contents:
 def start_checkpoint(
     path: Path, contents: Contents, *, training: str | None = None, group: Any = None
 ) -> Path:
-    """Write all but the weights of a checkpoint beside its place ``path``. Rank 0 writes, and every
-    rank of ``group`` calls this. ``training`` is the text of training.json. Returns the folder, for
-    ``move_checkpoint``. Raises DataError if ``path`` is no folder. If it cannot be written, raises
-    OSError, or DataError with a group."""
+    """Write a checkpoint without its weights into a new folder next to ``path``, its later place.
+    Every rank of ``group`` calls this, and rank 0 writes. ``training`` is the text of
+    training.json. Returns the new folder, for ``move_checkpoint``. Raises DataError if ``path`` is
+    a file or a link. If writing fails, raises OSError, or DataError with a group."""
 
     def start() -> Path:
         if path.is_symlink() or (path.exists() and not path.is_dir()):

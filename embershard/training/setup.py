@@ -176,20 +176,21 @@ def _label_problems(config: RunConfig, name: str, split: Examples | Split) -> li
         expected = f"expected labels of tasks {list(config.tasks)} in the {name} split"
         raise config.refusal("tasks", problem=f"{expected}, got {len(means)} columns")
     for column, (task_name, task) in enumerate(config.tasks.items()):
-        of_task = f" of task {task_name!r}" if len(config.tasks) > 1 else ""
         mean, is_binary = means[column], task.loss == "bce"
         if is_binary and isinstance(split, Examples):
             labels = split.labels.reshape(-1, len(means))[:, column]
             other = labels[(labels != 0) & (labels != 1) & ~np.isnan(labels)]
             if len(other):
-                problem = f"expected labels 0 and 1{of_task} in the {name} split, got {other[0]}"
+                expected = f"expected labels 0 and 1 of task {task_name!r} in the {name} split"
+                problem = f"{expected}, got {other[0]}"
                 raise config.refusal("data", problem=problem)
         needs_both = is_binary and name != "train"
         if (0 < mean < 1) if needs_both else not math.isnan(mean):
             continue
         kinds = "labels 0 and 1" if is_binary else "labels"
-        expected = f"expected examples with {kinds}{of_task} in the {name} split"
-        got = f"{len(split)} examples of mean {mean}" if len(split) else "none"
+        expected = f"expected examples with {kinds} of task {task_name!r} in the {name} split"
+        values = "no labels" if math.isnan(mean) else f"labels of mean {mean}"
+        got = f"{len(split)} examples with {values}" if len(split) else "none"
         problems.append(f"{expected}, got {got}")
     return problems
 

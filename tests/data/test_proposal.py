@@ -76,6 +76,11 @@ def test_heavy_tails_get_a_logarithm_and_nulls_the_median() -> None:
     assert dense["level"] == {"null": 2.0, "transforms": ["standardize"]}
 
 
+def test_the_range_of_a_column_leaves_out_nan_and_counts_it() -> None:
+    proposal = proposed(table(item=AT % 9, price=np.where(AT < 3, np.nan, AT / 100)))
+    assert "# double, 0.03 .. 3.99, 3 NaN or infinite: write null" in proposal.toml
+
+
 def test_a_list_shares_the_table_of_the_column_with_its_ids() -> None:
     items = 3 * (AT % 200)
     lists = [[int(items[at]), int(items[at - 1])] for at in AT]

@@ -201,10 +201,4 @@ FORWARDS = (
     script_and_layers,
 )
 
-MARKED = (
-    marked_asserts,
-    marked_fresh,
-    marked_assignment_of_both,
-    marked_lengths,
-    marked_groups,
-)
+MARKED = (marked_asserts, marked_fresh, marked_assignment_of_both, marked_lengths, marked_groups)

@@ -8,12 +8,7 @@ from torch import nn
 
 from embershard.jagged import KeyedJaggedTensor
 from embershard.models import DLRM
-from embershard.modules import (
-    EmbeddingBagCollection,
-    EmbeddingBagConfig,
-    PoolingType,
-    to_examples,
-)
+from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig, PoolingType, to_examples
 from embershard.package import DenseInput, Identity, SampleRequest, Schema, SparseInput
 
 TABLES = [

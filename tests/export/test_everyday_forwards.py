@@ -32,11 +32,7 @@ def module_of(forward):
     scripted = torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
     traced = torch.jit.trace(nn.Linear(4, 4), torch.zeros(2, 4))
     module = Forward(
-        forward,
-        embeddings=collection(),
-        sequences=sequences(),
-        scripted=scripted,
-        traced=traced,
+        forward, embeddings=collection(), sequences=sequences(), scripted=scripted, traced=traced
     )
     module.register_buffer("positions", torch.arange(1.0, 9.0))
     return module

@@ -11,13 +11,7 @@ from embershard.export import ExportProgress, export_model
 from embershard.export.tables import SLICE_BYTES
 from embershard.models import LogitModel
 from embershard.modules import EmbeddingBagConfig
-from embershard.package import (
-    Package,
-    SampleRequest,
-    Schema,
-    SparseInput,
-    verify_package,
-)
+from embershard.package import Package, SampleRequest, Schema, SparseInput, verify_package
 from embershard.package.manifest import Limits
 from tests.cases import cases
 from tests.export.expanding import Forward
@@ -107,13 +101,7 @@ def test_rows_are_the_bytes_of_the_weights(tmp_path):
     assert rows[1, 4:].tolist() == [0, 0, 0, 0]
 
 
-@cases(
-    ("weights", "levels"),
-    {
-        "int8": ("int8", 255),
-        "int4": ("int4", 15),
-    },
-)
+@cases(("weights", "levels"), {"int8": ("int8", 255), "int4": ("int4", 15)})
 def test_errors_in_the_manifest_are_those_of_the_stored_rows(weights, levels, tmp_path):
     module = dlrm()
     out = export_model(module, SCHEMA, tmp_path / "dlrm/1", weights=weights)

@@ -15,7 +15,7 @@ from embershard.models import build_model
 from embershard.package import Package, verify_package
 from embershard.sharding import save_state
 from embershard.training.checkpoint import Contents, write_checkpoint
-from tests.cases import cases
+from tests.cases import cases, refused
 from tests.export.models import REQUEST, SCHEMA, Holder, Ranker
 
 FACTORY = "tests.export.models:make_ranker"
@@ -98,56 +98,55 @@ def files_of(package):
 
 
 @cases(
-    ("model", "message"),
+    ("model", "parts"),
     {
-        "no-colon": ("tests.export.models", "expected package.module:factory"),
-        "no-name": ("tests.export.models:", "expected package.module:factory"),
-        "a-file": ("tests/export/models.py:make", "expected package.module"),
-        "no-module": ("nowhere.models:make", "no module named 'nowhere'"),
-        "none": ("tests.export.models:absent", "'absent' in .*models.py, got nothing$"),
-        "no-function": ("tests.export.models:NOT_CALLABLE", "got int$"),
-        "one": (
-            "tests.export.models:make_nothing",
-            r"to return \(torch.nn.Module, Schema\), got Ranker$",
-        ),
-        "meta": (
-            "tests.export.models:make_all_on_meta",
-            "tower.weight: expected a tensor with data, got one on device meta",
-        ),
-        "raises": ("tests.export.models:make_trouble", "RuntimeError: the disk is full"),
-        "exits": ("tests.export.models:make_exit", "the factory raised SystemExit: 7$"),
+        "no-colon": ("tests.export.models", ["package.module:factory"]),
+        "no-name": ("tests.export.models:", ["package.module:factory"]),
+        "a-file": ("tests/export/models.py:make", ["package.module"]),
+        "no-module": ("nowhere.models:make", ["no module named 'nowhere'"]),
+        "none": ("tests.export.models:absent", ["'absent' in", "models.py, got nothing"]),
+        "no-function": ("tests.export.models:NOT_CALLABLE", ["got int"]),
+        "one": ("tests.export.models:make_nothing", ["(torch.nn.Module, Schema), got Ranker"]),
+        "meta": ("tests.export.models:make_all_on_meta", ["tower.weight:", "device meta"]),
+        "raises": ("tests.export.models:make_trouble", ["RuntimeError: the disk is full"]),
+        "exits": ("tests.export.models:make_exit", ["the factory raised SystemExit: 7"]),
+        "import-exits": ("import_exits:make", ["importing import_exits raised SystemExit: "]),
+        "import-fails": ("import_fails:make", ["importing import_fails raised ZeroDivisionError"]),
     },
 )
-def test_a_factory_that_cannot_be_used_is_refused(model, message, tmp_path):
+def test_a_factory_that_cannot_be_used_is_refused(model, parts, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "import_exits.py").write_text("import sys; sys.exit()")
+    (tmp_path / "import_fails.py").write_text("1 / 0")
     path = save("pt", trained_ranker(), tmp_path)
-    with pytest.raises(ExportError, match=message):
+    with refused(ExportError, *parts):
         export_checkpoint(path, tmp_path / "ranker/1", model=model)
     assert not (tmp_path / "ranker").exists()
 
 
 @pytest.mark.parametrize("kind", ["checkpoint", "safetensors", "pt"])
 @cases(
-    ("change", "message"),
+    ("change", "received"),
     {
         "too-many": (
             lambda ranker: ranker.register_parameter("extra", torch.nn.Parameter(torch.ones(1))),
-            "the [0-9]+ weights of Ranker, got unknown 'extra'",
+            "Ranker, got unknown 'extra'",
         ),
         "too-few": (
             lambda ranker: delattr(ranker, "over"),
-            "weights of Ranker, got no 'over.bias', 'over.weight'$",
+            "Ranker, got no 'over.bias', 'over.weight'",
         ),
         "shape": (
             lambda ranker: setattr(ranker, "over", torch.nn.Linear(8, 1)),
-            r"over.weight: expected shape \(1, 9\), got \(1, 8\)",
+            "over.weight: expected shape (1, 9), got (1, 8)",
         ),
     },
 )
-def test_weights_of_another_module_are_refused(kind, change, message, tmp_path):
+def test_weights_of_another_module_are_refused(kind, change, received, tmp_path):
     module = trained_ranker()
     change(module)
     path = save(kind, module, tmp_path)
-    with pytest.raises(DataError, match=message):
+    with refused(DataError, received):
         export_checkpoint(path, tmp_path / "ranker/1", model=FACTORY)
 
 
@@ -193,28 +192,12 @@ def test_a_state_dict_beside_other_entries_is_read(kind, name, tmp_path):
 def test_weights_that_cannot_be_copied_as_they_are_are_refused(tensor, got, tmp_path):
     state = trained_ranker().state_dict() | {"over.weight": tensor}
     torch.save(state, tmp_path / "w.pt")
-    words = f"w.pt: over.weight: expected a dense tensor of floating-point values, .*{got}"
-    with pytest.raises(DataError, match=words):
+    with refused(DataError, "w.pt: over.weight: expected a dense tensor", got):
         export_checkpoint(tmp_path / "w.pt", tmp_path / "ranker/1", model=FACTORY)
 
 
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [
-        ("import sys; sys.exit()", "SystemExit: $"),
-        ("1 / 0", "ZeroDivisionError: division by zero$"),
-    ],
-    ids=["exits", "fails"],
-)
-def test_a_module_that_cannot_be_imported_is_told(code, said, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "script_of_training.py").write_text(code)
-    with pytest.raises(ExportError, match=f"importing script_of_training raised {said}"):
-        export_checkpoint(tmp_path, tmp_path / "ranker/1", model="script_of_training:make")
-
-
 @cases(
-    ("file", "write", "message"),
+    ("file", "write", "received"),
     {
         "unknown": ("weights.npz", lambda f: f.write_bytes(b"x"), "got suffix '.npz'"),
         "damaged": ("w.pt", lambda f: f.write_bytes(b"x"), "expected a state dict"),
@@ -223,24 +206,20 @@ def test_a_module_that_cannot_be_imported_is_told(code, said, tmp_path, monkeypa
         "nested": (
             "w.pt",
             lambda f: torch.save({"net": {"w": torch.ones(1)}}, f),
-            "entry 'model' or 'state_dict', got a dict of {'net': 'dict'}",
+            "'state_dict', got a dict of {'net': 'dict'}",
         ),
-        "empty": ("w.pt", lambda f: f.write_bytes(b""), "a state dict, got an empty file$"),
-        "a-module": (
-            "w.pt",
-            lambda f: torch.save(Ranker(), f),
-            r"pickle of other objects; save model.state_dict\(\), not the model$",
-        ),
+        "empty": ("w.pt", lambda f: f.write_bytes(b""), "got an empty file"),
+        "a-module": ("w.pt", lambda f: torch.save(Ranker(), f), "save model.state_dict()"),
     },
 )
-def test_a_file_that_is_no_state_dict_is_refused(file, write, message, tmp_path):
+def test_a_file_that_is_no_state_dict_is_refused(file, write, received, tmp_path):
     write(tmp_path / file)
-    with pytest.raises(DataError, match=message):
+    with refused(DataError, received):
         export_checkpoint(tmp_path / file, tmp_path / "ranker/1", model=FACTORY)
 
 
 def test_a_folder_without_a_checkpoint_is_refused(tmp_path):
-    with pytest.raises(DataError, match="expected a checkpoint"):
+    with refused(DataError, "expected a checkpoint"):
         export_checkpoint(tmp_path, tmp_path / "ranker/1")
 
 
@@ -270,7 +249,7 @@ def test_a_full_disk_while_a_checkpoint_is_read_is_refused(tmp_path, monkeypatch
     monkeypatch.setattr(os, "posix_fallocate", posix_fallocate)
     path = save("pt", trained_ranker(), tmp_path)
     out = tmp_path / "repository" / "ranker" / "1"
-    with pytest.raises(InputError, match="ranker/1: no room: No space left on device; make room"):
+    with refused(InputError, "ranker/1: no room: No space left on device"):
         export_checkpoint(path, out, model=f"{FACTORY}_on_meta")
     assert list(tmp_path.iterdir()) == [path]
 

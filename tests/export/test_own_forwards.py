@@ -1,6 +1,5 @@
 """An embedding collection that computes more than its lookups is refused: a server runs lookups."""
 
-import pytest
 import torch
 from torch import nn
 
@@ -12,7 +11,7 @@ from embershard.modules import (
     EmbeddingCollection,
     FusedEmbeddingBagCollection,
 )
-from tests.cases import cases
+from tests.cases import cases, refused
 from tests.export.expanding import Case, Forward
 from tests.export.models import SCHEMA, collection
 from tests.export.test_sequences import sequences
@@ -75,53 +74,43 @@ def assigned():
     return bags
 
 
-def refusal_of(embeddings, forward=lambda m, d, s: m.embeddings(s)["user"].sum(1)):
-    module = Forward(forward, embeddings=embeddings)
-    with pytest.raises(ExportError) as refusal:
-        build_program(module, SCHEMA, seed=0)
-    return str(refusal.value)
+def user(m, d, s):
+    return m.embeddings(s)["user"].sum(1)
+
+
+def padded(m, d, s):
+    return m.embeddings(s)["item"].to_padded_dense(1).sum(1)
+
+
+AFTER = "after self.embeddings(sparse)"
 
 
 @cases(
-    ("make", "kind", "own"),
+    ("make", "forward", "parts"),
     {
         "subclass": (
             lambda: collection(ScaledBags),
-            "EmbeddingBagCollection",
-            "ScaledBags.forward",
+            user,
+            ["embeddings:", "EmbeddingBagCollection", "got ScaledBags.forward", AFTER],
         ),
         "fused-subclass": (
             lambda: collection(ScaledFusedBags),
-            "FusedEmbeddingBagCollection",
-            "ScaledFusedBags.forward",
+            user,
+            ["FusedEmbeddingBagCollection", "got ScaledFusedBags.forward"],
         ),
-        "hook": (hooked, "EmbeddingBagCollection", "the forward hook triple"),
-        "assigned": (
-            assigned,
-            "EmbeddingBagCollection",
-            "a forward that was assigned to the instance",
+        "sequences": (
+            lambda: ScaledLists(sequences().embedding_configs()),
+            padded,
+            ["EmbeddingCollection", "got ScaledLists.forward"],
         ),
+        "hook": (hooked, user, ["got the forward hook triple"]),
+        "assigned": (assigned, user, ["got a forward that was assigned"]),
+        "hook-before": (hooked_before, user, ["embeddings:", "pre-hooks, got wrap_ids", "id map"]),
     },
 )
-def test_a_collection_with_its_own_forward_is_refused_with_the_place_for_it(make, kind, own):
-    assert refusal_of(make()) == (
-        f"embeddings: expected the forward of {kind}, got {own}, which a server does not run; "
-        "move its code into your model's forward, after self.embeddings(sparse)"
-    )
-
-
-def test_a_collection_of_sequences_with_its_own_forward_is_refused():
-    lists = ScaledLists(sequences().embedding_configs())
-    message = refusal_of(lists, lambda m, d, s: m.embeddings(s)["item"].to_padded_dense(1).sum(1))
-    assert "expected the forward of EmbeddingCollection, got ScaledLists.forward" in message
-
-
-def test_a_collection_that_changes_ids_before_its_lookups_is_refused():
-    assert refusal_of(hooked_before()) == (
-        "embeddings: expected EmbeddingBagCollection without forward pre-hooks, got wrap_ids, "
-        "which a server does not run; change ids in the data, or by the id map of the schema's "
-        "input"
-    )
+def test_a_collection_that_computes_more_is_refused(make, forward, parts):
+    with refused(ExportError, *parts):
+        build_program(Forward(forward, embeddings=make()), SCHEMA, seed=0)
 
 
 def test_a_subclass_that_leaves_forward_alone_is_exported():

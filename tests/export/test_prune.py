@@ -11,7 +11,7 @@ from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
 from embershard.package.id_maps import Hash, Identity, Vocabulary
 from embershard.package.reader import Package
 from embershard.package.schema import DenseInput, Schema, SparseInput
-from tests.cases import cases
+from tests.cases import cases, refused
 
 COUNTS = {"tables.items": torch.tensor([5, 0, 2, 1, 9, 3])}
 
@@ -72,28 +72,21 @@ def test_rows_under_the_count_are_dropped_through_the_id_map(ids, kept_ids, tmp_
     assert rows == {"items": 4, "users": 6}
 
 
+OOV = Identity(5, unknown="oov")
+
+
 @cases(
-    ("ids", "counts", "least", "message"),
+    ("ids", "counts", "least", "parts"),
     {
-        "reject": (Identity(6), COUNTS, 2, "unknown oov or zero as id map, got Identity"),
-        "hash": (Hash(6), COUNTS, 2, "unknown oov or zero as id map, got Hash"),
-        "no-map": (None, COUNTS, 2, "unknown oov or zero as id map, got None"),
-        "all": (Identity(5, unknown="oov"), COUNTS, 10, "at least 10 lookups, got at most 9"),
-        "least": (Identity(5, unknown="oov"), COUNTS, 0, "at least 1, got 0"),
-        "key": (
-            Identity(5, unknown="oov"),
-            {"items": COUNTS["tables.items"]},
-            2,
-            "access counts: expected keys among .*, got 'items'",
-        ),
-        "shape": (
-            Identity(5, unknown="oov"),
-            {"tables.items": torch.ones(5)},
-            2,
-            r"expected shape \(6,\), got \(5,\)",
-        ),
+        "reject": (Identity(6), COUNTS, 2, ["id map, got Identity"]),
+        "hash": (Hash(6), COUNTS, 2, ["id map, got Hash"]),
+        "no-map": (None, COUNTS, 2, ["id map, got None"]),
+        "all": (OOV, COUNTS, 10, ["at least 10", "got at most 9"]),
+        "least": (OOV, COUNTS, 0, ["at least 1, got 0"]),
+        "key": (OOV, {"items": COUNTS["tables.items"]}, 2, ["access counts:", "got 'items'"]),
+        "shape": (OOV, {"tables.items": torch.ones(5)}, 2, ["shape (6,), got (5,)"]),
     },
 )
-def test_what_cannot_be_pruned_is_refused(ids, counts, least, message):
-    with pytest.raises(ExportError, match=message):
+def test_rows_that_cannot_be_pruned_are_refused(ids, counts, least, parts):
+    with refused(ExportError, *parts):
         prune_rows(Sum(), schema_of(ids), counts, min_accesses=least)

@@ -17,11 +17,7 @@ from tests.export.expanding import Case, Forward
 from tests.export.models import SCHEMA, Ranker, collection, dlrm
 
 R, B = 5, 11
-TRANSFORMS = (
-    (Clip(-0.5, 2), Log1p()),
-    (Standardize(0.25, 3), Bucketize([-0.5, 0, 0.1])),
-    (),
-)
+TRANSFORMS = ((Clip(-0.5, 2), Log1p()), (Standardize(0.25, 3), Bucketize([-0.5, 0, 0.1])), ())
 
 
 def with_transforms(transforms):

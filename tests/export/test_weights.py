@@ -1,10 +1,8 @@
 """How tables are stored, as text."""
 
-import pytest
-
 from embershard.errors import ExportError
 from embershard.export import parse_weights
-from tests.cases import cases
+from tests.cases import cases, refused
 
 
 @cases(
@@ -21,9 +19,9 @@ def test_weights_as_text(text, expected):
 
 
 @cases(
-    ("text", "message"),
+    ("text", "received"),
     {
-        "empty": ("", "expected one of int8, int4, fp16, fp32, got ''"),
+        "empty": ("", "got ''"),
         "unknown": ("int9", "got 'int9'"),
         "no-pattern": ("users=int8,int4", "<table pattern>=<type>, got 'int4'"),
         "empty-pattern": ("=int8", "<table pattern>=<type>, got '=int8'"),
@@ -31,6 +29,6 @@ def test_weights_as_text(text, expected):
         "twice": ("users=int8,users=int4", "pattern 'users' twice"),
     },
 )
-def test_weights_as_text_that_cannot_be_read_are_refused(text, message):
-    with pytest.raises(ExportError, match=message):
+def test_weights_as_text_that_cannot_be_read_are_refused(text, received):
+    with refused(ExportError, received):
         parse_weights(text)

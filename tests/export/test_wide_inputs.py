@@ -4,7 +4,6 @@ import dataclasses
 import logging
 
 import numpy as np
-import pytest
 import torch
 from torch import nn
 
@@ -12,8 +11,7 @@ from embershard.errors import ExportError
 from embershard.export import export_model
 from embershard.export.dense_program import DenseProgram
 from embershard.export.program_builder import build_program
-from embershard.package import SampleRequest
-from tests.cases import cases
+from tests.cases import cases, refused
 from tests.export.expanding import Forward
 from tests.export.models import REQUEST, SCHEMA, collection
 from tests.export.test_refusal_remedies import refusal_of
@@ -82,17 +80,13 @@ def between(m, d, s):
     return torch.where((d[:, 1] - 123456).abs() < 1, x - x.mean(), x)
 
 
-def test_rows_that_are_mixed_for_given_samples_alone_are_refused_before_anything_is_written(
-    tmp_path,
-):
+def test_rows_mixed_for_given_samples_are_refused_before_writing(tmp_path):
     out = tmp_path / "m/1"
     other = dataclasses.replace(
         sample(123456.0), lengths=np.array([1, 1, 1, 0], np.int32), values=np.array([1, 3, 5])
     )
-    with pytest.raises(ExportError) as refusal:
+    with refused(ExportError, "x - x.mean(), x): output 'score', samples 0 to 1:"):
         export_model(module(between), SCHEMA, out, samples=[sample(123456.0), other])
-    message = str(refusal.value)
-    assert "x - x.mean(), x): output 'score', samples 0 to 1: expected the output" in message
     assert not out.exists()
 
 
@@ -115,18 +109,13 @@ def test_groups_of_samples_with_lists_are_compared(monkeypatch):
     empty = dataclasses.replace(
         mixed, lengths=np.array([1, 0, 1, 0], np.int32), values=np.array([1, 3])
     )
-    with pytest.raises(ExportError, match="output 'score', samples 4 to 5: expected the output"):
+    with refused(ExportError, "output 'score', samples 4 to 5:"):
         build_program(ranker, SCHEMA, samples=[*[plain] * 4, mixed, empty, plain], seed=0)
 
 
 def test_a_sample_that_contradicts_the_schema_is_refused_before_the_module_runs(tmp_path):
-    wrong = SampleRequest(
-        **(
-            {field.name: getattr(REQUEST, field.name) for field in dataclasses.fields(REQUEST)}
-            | {"request_dense": np.zeros(5, np.float32)}
-        )
-    )
-    with pytest.raises(ExportError, match="samples: 0: request_dense: expected"):
+    wrong = dataclasses.replace(REQUEST, request_dense=np.zeros(5, np.float32))
+    with refused(ExportError, "samples: 0: request_dense:"):
         export_model(module(over), SCHEMA, tmp_path / "m/1", samples=[wrong])
 
 
@@ -142,11 +131,8 @@ def test_an_index_of_dense_inputs_that_may_be_out_of_range_is_warned_of_with_its
     assert message.startswith("dense inputs of about 100: ")
     assert "test_wide_inputs.py:" in message
     assert "return m.hours(d[:, 1].abs().long()) + m.embeddings(s)" in message
-    assert message.endswith(
-        "Forward fails on a batch of 7 examples: index out of range in self; an index that is "
-        "computed from dense inputs may be out of range; write index.clamp(0, rows - 1), or "
-        "index.remainder(rows); a server answers such requests with INTERNAL"
-    )
+    assert "index out of range in self" in message
+    assert "write index.clamp(0, rows - 1), or index.remainder(rows)" in message
 
 
 def test_an_index_out_of_range_for_small_numbers_is_refused_with_the_remedy():

@@ -296,16 +296,16 @@ def test_other_tasks_alone_decide_which_step_is_best(tmp_path):
 
 
 @cases(
-    ("split", "value", "column", "task"),
+    ("split", "value", "column", "task", "labels"),
     {
-        "no-task-of-valid": ("valid", 0.0, [0, 1], "click"),
-        "no-task-of-test": ("test", 0.0, [0, 1], "click"),
-        "nothing-trains": ("train", math.nan, 1, "buy"),
+        "no-task-of-valid": ("valid", 0.0, [0, 1], "click", "labels of mean 0.0"),
+        "no-task-of-test": ("test", 0.0, [0, 1], "click", "labels of mean 0.0"),
+        "nothing-trains": ("train", math.nan, 1, "buy", "no labels"),
     },
 )
-def test_a_task_without_usable_labels_is_refused(split, value, column, task, tmp_path):
+def test_a_task_without_usable_labels_is_refused(split, value, column, task, labels, tmp_path):
     data = with_labels(split, value, column)
-    with refused(ConfigError, f"task '{task}' in the {split} split", f"mean {value}"):
+    with refused(ConfigError, f"task '{task}' in the {split} split", labels):
         train(run_of(tmp_path / "run", RARE), data)
 
 

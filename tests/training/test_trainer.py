@@ -232,8 +232,8 @@ def test_a_checkpoint_that_cannot_be_published_is_deleted(tmp_path, monkeypatch)
     ("split", "examples", "got"),
     [
         ("train", 0, "none"),
-        ("valid", 1, "1 examples of mean "),
-        ("test", 1, "1 examples of mean "),
+        ("valid", 1, "1 examples with labels of mean "),
+        ("test", 1, "1 examples with labels of mean "),
     ],
 )
 def test_a_split_without_both_labels_is_refused_before_training(tmp_path, split, examples, got):

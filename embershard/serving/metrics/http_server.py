@@ -142,7 +142,7 @@ class HttpServer:
         while True:
             try:
                 tick()
-            except Exception:  # An error in the caller's function must not close the port.
+            except Exception:  # Otherwise the first error would end the ticks.
                 if failures.is_due():
                     LOG.exception("the tick of the metrics port failed")
             await asyncio.sleep(TICK_SECONDS)
@@ -248,7 +248,7 @@ def _response(routes: Mapping[str, Handler], scope: Any) -> Response:
         return Response(status=404, body=f"expected one of {', '.join(routes)}\n".encode())
     try:
         return handler(scope["query_string"].decode("latin-1"))
-    except Exception:  # An error in a handler must not close the port.
+    except Exception:  # uvicorn would answer 500 too, but would not log the error.
         LOG.exception("%s failed", path)
         return Response(status=500, body=b"see the log\n")
 

@@ -111,7 +111,8 @@ def run_server(process: ProcessOptions, options: ServerOptions) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
-    # A separate descriptor, so that only the log's thread waits for the reader of standard error.
+    # Duplicated before prepare_process() makes standard error non-blocking for libraries. Thus
+    # only the log's thread ever waits for a slow reader.
     descriptor = os.dup(sys.stderr.fileno())
     log = EventLog(DescriptorStream(descriptor), as_json=process.log_json)
     try:

@@ -36,7 +36,8 @@ void Stop(ServerParts* parts, std::chrono::milliseconds timeout) {
   control.wait();
   ServedModels& served = *parts->served;
   served.Stop();
-  // Versions that are no longer served end by themselves, unless one of their batches never ends.
+  // Wait until only the served versions are left. Others end by themselves, unless one of their
+  // batches never ends.
   while (!served.WaitForEnds(served.Engines().size(), Clock::now() + std::chrono::hours(1))) {
   }
 }

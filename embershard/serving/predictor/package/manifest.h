@@ -73,7 +73,7 @@ struct OutputSpec {
   size_t width = 1;            // Product of shape.
 };
 
-// Inputs and outputs of a model, in manifest order: dense inputs first, then sparse ones.
+// Inputs and outputs of a model, each list in the order of the manifest.
 struct Schema {
   std::vector<DenseInput> dense;
   std::vector<SparseInput> sparse;

@@ -46,7 +46,7 @@ const char* NameOf(ShadowDrop drop);
 
 struct RanBatch {
   uint64_t requests = 0;
-  uint64_t answered = 0;  // Requests that got finite outputs.
+  uint64_t answered = 0;  // Got finite outputs; excludes requests answered early.
   uint64_t examples = 0;
   uint32_t lookup_us = 0;
   uint32_t dense_us = 0;

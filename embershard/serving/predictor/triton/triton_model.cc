@@ -132,8 +132,9 @@ Result<ModelConfig> ReadModelConfig(std::string_view text) {
   return config;
 }
 
-// Completes a configuration without tensors. Without batching it also gets dynamic batching, and
-// that a batch size. Returns an empty string if there is nothing to add.
+// Adds the schema's tensors if the configuration has none, and dynamic batching if it then has no
+// batch size. Dynamic batching without a batch size gets one. Returns an empty string if there is
+// nothing to add.
 std::string CompleteModelConfig(json document, const Schema& schema) {
   const bool has_tensors =
       !Member(document, "input").empty() || !Member(document, "output").empty();
@@ -184,7 +185,7 @@ Result<std::string> ReadConfigText(TRITONBACKEND_Model* model) {
   return std::string(json, bytes);
 }
 
-// Adds the model's tensors to a configuration without tensors, if Triton asks for it.
+// Completes the model's configuration if Triton asks for it; see CompleteModelConfig().
 Status Complete(TRITONBACKEND_Model* model, const Schema& schema, const ModelConfig& config) {
   bool auto_completes = false;
   Status status = FromTriton(TRITONBACKEND_ModelAutoCompleteConfig(model, &auto_completes));
