@@ -206,8 +206,8 @@ class EmbeddingShardingPlanner:
     def price(
         self, plan: ShardingPlan, module: nn.Module, sharders: Sequence[Sharder]
     ) -> Sequence[RankLoad]:
-        """Costs of each rank under any plan, with the costs that ``plan`` uses. Raises InputError
-        if it does not fit the model or the ranks, or uses kernels whose costs are not measured."""
+        """Costs of each rank under any plan, priced as the method ``plan`` does. Raises InputError
+        if the plan does not fit the model or the ranks, or uses kernels without measured costs."""
         _check_model("price", module, sharders)
         _check_priced(plan, module, sharders, self._topology)
 

@@ -91,7 +91,7 @@ class Copy(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Layout of one collection. Tuples of ranks have one entry for each rank."""
+    """Layout of one collection. ``streams`` and ``parts`` have one entry for each rank."""
 
     lookups: tuple[Lookup, ...]
     buckets: tuple[Bucket, ...]

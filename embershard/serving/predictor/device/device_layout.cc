@@ -52,7 +52,7 @@ class LayoutBuilder {
     const TableSpec& table = package_.manifest().tables[shard.table];
     if (shard.row_end - shard.row_begin >= std::numeric_limits<int32_t>::max()) {
       return BadPackage("plans/", package_.plan().name, ".json: table '", table.name,
-                        "': expected fewer than 2^31 rows on one device, got ",
+                        "': expected fewer than 2147483647 rows in a shard, got ",
                         shard.row_end - shard.row_begin, "; split the table by rows");
     }
     PackedShard packed;

@@ -23,8 +23,8 @@ class DeferredDestruction {
   // engine until its batch ends.
   ~DeferredDestruction();
 
-  // The engine is destroyed here after the last copy of the pointer. `claim` (may be null) is
-  // released after the engine has freed its memory.
+  // After the last copy of the pointer, a thread of this object destroys the engine and then
+  // releases `claim` (may be null), which accounts for the engine's memory.
   std::shared_ptr<Engine> Own(std::unique_ptr<Engine> engine,
                               std::shared_ptr<const void> claim = nullptr);
 
