@@ -102,7 +102,7 @@ def _check_output(command: str) -> None:
 def _report_failure(
     args: argparse.Namespace, error: BaseException, message: str, status: int
 ) -> int:
-    """If several ranks fail with one message, one of them prints it."""
+    """If several ranks fail with the same message, one of them prints it."""
     _drop_output()
     if _is_rank(args):
         # torchrun sends these to all ranks as soon as one has ended.

@@ -118,7 +118,8 @@ def run_bench(
         progress: called with the name of each run when it begins.
 
     Raises:
-        InputError: the options contradict the server's model or protocol, or the target is remote.
+        InputError: the options contradict the server's model or protocol, or the target is remote
+            and ``allow_remote`` is False.
         RequestError: the server refuses the requests.
         UnavailableError, DeadlineError: no server answers.
         BenchInterrupt: Ctrl-C after something was measured.

@@ -96,8 +96,9 @@ def write_label(
 
 
 def write_labels(repository: Path, model: str, versions: Mapping[str, int]) -> dict[str, int]:
-    """Move several labels of a model atomically, and return all of its labels; see
-    `write_label`."""
+    """Move several labels of a model in one atomic change, and return all of its labels. Version 0
+    removes a label. Unlike `write_label`, this labels no other version ``stable``, and a canary or
+    shadow needs no default version. The other errors are the same."""
     return _change_labels(repository, model, versions, lambda _, before: {**before, **versions})
 
 

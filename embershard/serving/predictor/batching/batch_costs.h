@@ -74,7 +74,8 @@ class BatchCosts {
     float Since(Clock::time_point since) const { return seen >= since ? nanoseconds : 0; }
   };
 
-  // The estimate of this bucket or of the next smaller one that has an estimate.
+  // The estimate of this bucket, or of the next smaller one with an estimate. Only estimates
+  // updated at `since` or later count. Zero if there is none.
   static float AtMost(std::span<const Estimate> estimates, size_t bucket, Clock::time_point since);
 
   std::array<std::array<std::array<Estimate, kIds>, kExamples>, kRequests> of_size_{};
