@@ -79,7 +79,7 @@ class WatchStatus:
         return lines
 
     def idle_seconds(self) -> float:
-        """Time since a poll last began, ended or received a block of a file."""
+        """Seconds since progress: a poll began or ended, or a file was received or verified."""
         return self._monotonic() - self._beat
 
     def rows(self) -> Iterator[tuple[str, str, str, dict[str, str], float]]:

@@ -30,7 +30,7 @@ struct LoadEvent {
   // "loaded", "program", "load_failed", "serving" (it became the default version), "replaced",
   // "unloaded", "differs_on_disk".
   const char* what = "";
-  std::string model;    // Empty if the repository could not be read.
+  std::string model;    // Empty if a refresh could not read the repository.
   int64_t version = 0;  // 0: no particular version, for example if a label cannot be resolved.
   double seconds = 0;   // Duration. "replaced": time during which no version answered.
   std::string message;  // The reason of a failure and what is served instead. "program": the dense
