@@ -87,6 +87,14 @@ def test_training_shows_no_auc_before_there_is_one(capsys):
     assert "auc" not in capsys.readouterr().err
 
 
+def test_exporting_shows_the_table_and_the_share_of_rows(capsys):
+    with export_bar("out/1") as show:
+        show(ExportProgress(table="items", rows_done=30, rows_total=40))
+    told = capsys.readouterr().err
+    assert "75%" in told
+    assert "table items" in told
+
+
 def test_verifying_shows_bytes(capsys):
     with bytes_bar("verifying", "out/1") as show:
         show(2_500_000, 10_000_000)

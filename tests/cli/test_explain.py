@@ -145,6 +145,10 @@ def test_a_request_is_read_from_standard_input(package, capsys, monkeypatch):
             "RequestError: feature 'category': id 6 at example 0, position 0 is not in 0..5 "
             "(policy: reject)",
         ),
+        "rejected-string": (
+            {"dense": REQUEST["dense"], "sparse": {"category": [["six"], [], []]}},
+            "it stands for the string 'six'",
+        ),
         "output": (
             {"dense": REQUEST["dense"], "outputs": ["scor"]},
             "NotFoundError: output 'scor' is not there, expected one of 'score', ",
@@ -177,6 +181,12 @@ def test_options_that_name_nothing_are_refused(package, capsys, arguments, words
     code, out, err = explain(capsys, package, *arguments)
     assert (code, out) == (1, "")
     assert err == f"embershard explain: {words}\n"
+
+
+def test_a_folder_too_high_is_refused_by_name(repository, capsys):
+    code, _, err = explain(capsys, repository)
+    assert code == 1
+    assert "expected a package (REPOSITORY/MODEL/VERSION), got a repository" in err
 
 
 def test_a_request_and_a_sample_together_are_refused(package, request_file, capsys):

@@ -1,5 +1,6 @@
 """`embershard serve` gives up versions that do not end loading, and loads others."""
 
+import signal
 import subprocess
 
 import pytest
@@ -53,3 +54,17 @@ def test_version_whose_samples_never_end_is_given_up_and_the_next_one_loads(repo
         loaded = run("load", socket, "ranker")
         assert loaded.returncode == 0, loaded.stderr
         assert version_of(client) == 3
+
+
+def test_server_starts_without_a_labelled_version_that_never_ends_loading(repository):
+    write_label(repository, "ranker", "stable", 1)
+    write_label(repository, "ranker", "canary", 2)
+    flags = ["--threads", 1, "--load-timeout-seconds", 10]
+    with (
+        serving(repository, *flags) as server,
+        Client(server.address, timeout_seconds=60) as client,
+    ):
+        assert version_of(client) == 1
+        code, _, err = server.stop(signal.SIGTERM)
+    assert code == 1, err
+    assert f"load_failed model=ranker version=2 message={GIVEN_UP}" in err.replace('"', "")

@@ -1,6 +1,7 @@
 """The command line as a whole."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -64,6 +65,20 @@ def test_an_unknown_flag_is_refused_with_the_nearest_one(arguments, said, capsys
     assert capsys.readouterr().err == (
         f"{command}: error: unrecognized arguments: {said}; see {command} --help\n"
     )
+
+
+@pytest.mark.parametrize("command", ["train", "export", "inspect", "verify", "serve", "predict"])
+def test_help_says_what_every_argument_is(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "400")
+    with pytest.raises(SystemExit):
+        cli.main([command, "--help"])
+    _, _, arguments = capsys.readouterr().out.partition("arguments:")
+    whole = re.sub(r"\n {10,}", "  ", arguments)  # Help behind a long option has its own line.
+    lines = [line for line in whole.splitlines() if line.startswith("  ")]
+    assert len(lines) >= 2
+    for line in lines:  # "  --port PORT  port to listen on": at least three words of help.
+        _, _, said = line.strip().partition("  ")
+        assert len(said.split()) >= 3, line
 
 
 @pytest.mark.parametrize(

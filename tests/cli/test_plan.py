@@ -193,6 +193,10 @@ def test_a_machine_of_another_processor_is_warned_about(own, tmp_path, capsys):
             ["--devices", "2xcpu", "--batch-examples", "0"],
             "batch_examples: expected 1 .. 1000000, got 0",
         ),
+        "huge-batch": (
+            ["--devices", "2xcpu", "--batch-examples", "1" + "0" * 23],
+            "batch_examples: expected 1 .. 1000000, got 1000000",
+        ),
         "strategy": (
             ["--devices", "2xcpu", "--strategy", "rows"],
             "strategy: expected one of table, row, column, replicate, auto, got 'rows'",

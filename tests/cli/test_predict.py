@@ -9,6 +9,7 @@ from embershard.cli import main
 from embershard.client import Client
 from embershard.serving import Server, ServerOptions
 from tests.cases import cases
+from tests.cli.running import ROOT
 
 REQUEST = {
     "dense": {"age": 1.0, "price": [1.0, 2.0]},
@@ -82,6 +83,14 @@ def test_without_a_request_it_says_what_the_model_takes(address, capsys):
     assert "  sparse  example  tags   weighted   knows ids 0 .. 7" in lines
     assert "  sparse  example  category   at most 3 ids   knows ids 0 .. 5" in lines
     assert "  output  example  parts x 2" in lines
+
+
+def test_inputs_that_hash_take_any_id(capsys):
+    golden = ROOT / "tests" / "golden" / "format_0"
+    with Server(golden, options=ServerOptions(port=0, threads=1)) as server:
+        code, out, _ = predict(capsys, server.address)
+    assert code == 0
+    assert "  sparse  request  tags   weighted   at most 3 ids   any id, 7 buckets" in out
 
 
 @cases(

@@ -79,6 +79,17 @@ def test_what_was_sent_and_answered_is_recorded_byte_for_byte(traffic):
     assert b"num_examples" in calls[1].message
 
 
+def test_the_log_says_when_recording_starts_and_when_it_is_complete(repository, tmp_path):
+    path = tmp_path / "calls"
+    with serving(repository, "--threads", 1, "--record", path, "--record-requests", 3) as server:
+        ask(server, requests(server))
+        log = [server.process.stderr.readline().split()[1:] for _ in range(4)]
+        server.stop(signal.SIGTERM)
+    assert [line[0] for line in log] == ["start", "listening", "recording", "recorded"]
+    assert log[2][1:] == [f"file={path}", "requests_at_most=3", "share=1.0"]
+    assert log[3][1:] == ["requests=3", f"file={path}"]
+
+
 def test_only_its_owner_may_read_it(traffic):
     assert stat.S_IMODE(traffic[0].stat().st_mode) == 0o600
 
@@ -159,4 +170,12 @@ def test_two_models_are_refused_before_anything_is_loaded(tmp_path):
     ended = run("serve", tmp_path, "--record", tmp_path / "calls")
     assert ended.returncode == 1
     assert words in ended.stderr
+    both = ("--model", "ranker", "--model", "finder")
+    assert words in run("serve", tmp_path, "--record", tmp_path / "calls", *both).stderr
     assert not (tmp_path / "calls").exists()
+
+
+def test_a_folder_that_does_not_exist_is_refused(tmp_path):
+    ended = run("serve", tmp_path, "--record", tmp_path / "no" / "calls")
+    assert ended.returncode == 1
+    assert "record: expected a file in a folder that exists" in ended.stderr

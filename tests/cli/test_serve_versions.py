@@ -1,5 +1,6 @@
 """`embershard serve` with `load`, `unload`, `label` and SIGHUP."""
 
+import json
 import random
 import shutil
 import signal
@@ -112,6 +113,16 @@ def test_a_traffic_split_is_served(repository, capsys):
             assert version_of(client) == 2
             assert version_of(client, label="stable") == 1
         server.stop(signal.SIGTERM)
+
+
+def test_a_field_without_anything_to_say_is_left_out(repository, tmp_path):
+    socket = tmp_path / "control"
+    with serving(repository, "--threads", 1, "--control", socket, "--log-json") as server:
+        order(socket, {"order": "load", "model": "ranker", "version": 1})
+        _, _, err = server.stop(signal.SIGTERM)
+    lines = [json.loads(line) for line in err.splitlines()]
+    (loaded,) = [line for line in lines if line["event"] == "loaded"]
+    assert loaded.keys() == {"time", "event", "model", "version", "seconds"}
 
 
 def test_load_and_unload_over_the_socket(repository, tmp_path):

@@ -34,6 +34,13 @@ def test_the_second_line_says_where_metrics_are(repository):
     assert listening.endswith(f" metrics={url}")
 
 
+def test_the_log_says_by_which_plan_it_serves(repository):
+    with serving(repository, "--threads", 1, "--plan", "2xcpu", "--tables", "resident") as server:
+        _, _, errors = server.stop(signal.SIGTERM)
+    (listening,) = [line for line in errors.splitlines() if " listening " in line]
+    assert listening.endswith(" plan=2xcpu tables=resident threads=1")
+
+
 def refused(*arguments):
     ended = run("serve", *arguments)
     assert (ended.returncode, ended.stdout) == (1, "")

@@ -11,6 +11,7 @@ from tests.cases import cases
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes.fromhex("000000040000000000")
 PING = bytes.fromhex("000008060000000000") + bytes(8)
 GO_AWAY = b"\x07" + bytes(5)  # Type, no flags, no stream.
+ANSWER_TO_PING = bytes.fromhex("000008060100000000") + bytes(8)
 
 
 def half_a_call():
@@ -82,6 +83,11 @@ def test_clients_are_told_how_many_calls_they_may_open(serve):
 def test_who_goes_beyond_is_told_to_go(serve, options, say, expected):
     with serve(**options) as server, Peer(server, say) as peer:
         assert peer.hears(expected)
+
+
+def test_who_may_ping_as_it_likes_is_answered(serve):
+    with serve(min_ping_seconds=0) as server, Peer(server, 20 * PING) as peer:
+        assert peer.hears(ANSWER_TO_PING, times=20)
 
 
 def test_who_is_silent_with_a_call_open_is_asked(serve):

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import threading
 import time
 from types import SimpleNamespace
 
@@ -9,7 +10,7 @@ import grpc
 import pytest
 
 from embershard._proto import predictor_pb2 as pb
-from embershard.errors import NotFoundError, PackageError
+from embershard.errors import NotFoundError, PackageError, RequestError
 from tests.serving.asking import Asked, named, packed
 from tests.serving.serve import serve
 
@@ -231,6 +232,22 @@ def test_a_slow_request_is_described(repository):
         }
         assert server.metrics().total("embershard_slow_requests") == 1
         assert server.metrics().total("embershard_slow_requests_dropped") == 0
+
+
+def test_waiting_for_a_slow_request_holds_nobody_up(repository):
+    with serve(repository, slow_request_ms=0.001) as server:
+        taken = []
+        waits = threading.Thread(target=lambda: taken.extend(server.wait_slow(600)))
+        waits.start()
+        send(server, [named(SMALL)])
+        waits.join(60)
+        assert [item["examples"] for item in taken] == [2]
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("nan"), 1e10])
+def test_a_wait_without_sense_is_refused(server, seconds):
+    with pytest.raises(RequestError, match=r"timeout_seconds: expected 0\.\.2147483647, got "):
+        server.wait_slow(seconds)
 
 
 def test_a_version_that_could_not_be_loaded_is_counted(repository, tmp_path):

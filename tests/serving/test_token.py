@@ -7,7 +7,7 @@ import grpc
 import pytest
 
 from embershard.client import Client
-from embershard.errors import ConfigError, UnauthenticatedError
+from embershard.errors import ConfigError, InputError, UnauthenticatedError
 from embershard.serving import Server, ServerOptions
 from tests.cases import cases
 from tests.cli.running import run, serving
@@ -53,6 +53,7 @@ def headers(value):
     {
         "none": ((), NONE_CAME),
         "another": (headers(f"Bearer {OTHER}"), OTHER_CAME),
+        "shorter": (headers(f"Bearer {TOKEN[:-1]}"), OTHER_CAME),
         "twice": (headers(f"Bearer {TOKEN}") * 2, SEVERAL_CAME),
     },
 )
@@ -141,6 +142,9 @@ def test_a_file_that_cannot_be_used_leaves_the_token_as_it_was(guarded, good, to
     [
         ("", "1 to 8 tokens, one on each line, got 0"),
         ("short", "one token of 16 to 4096"),
+        ("two words of sixteen", "one token of 16 to 4096"),
+        ("x" * 4097, "one token of 16 to 4096"),
+        ("sixteen-chars-ä-é", "one token of 16 to 4096"),
     ],
 )
 def test_a_file_without_a_token_is_refused_at_the_start(repository, token_file, text, expected):
@@ -159,6 +163,11 @@ def test_a_token_that_would_cross_a_network_in_the_open_is_refused(repository, t
         Client(f"127.0.0.1:{server.address.split(':')[1]}", token=TOKEN) as client,
     ):
         client.get_model(timeout_seconds=60)
+
+
+def test_what_cannot_stand_in_a_header_is_no_token():
+    with pytest.raises(InputError, match=r"^token: expected at most 4096 printable"):
+        Client("127.0.0.1:1", token="a b")
 
 
 def test_commands_send_it_and_nothing_that_they_write_holds_it(repository, token_file, tmp_path):

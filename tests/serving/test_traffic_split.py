@@ -128,6 +128,10 @@ def test_requests_are_counted_by_the_version_that_answers(published):
     assert counted == {str(version): count for version, count in expected.items()}
 
 
+def test_the_schema_is_asked_of_the_default_version(client):
+    assert {client.get_model("ranker").version for _ in range(32)} == {1}
+
+
 @cases(
     ("key", "words"),
     {

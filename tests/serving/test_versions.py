@@ -14,6 +14,7 @@ from embershard.client import Client
 from embershard.errors import (
     EmbershardError,
     NotFoundError,
+    OverloadedError,
     PackageError,
 )
 from embershard.package.labels import write_label
@@ -93,6 +94,18 @@ def test_a_load_that_fails_leaves_the_old_version_serving(repository, spoil, mes
         assert version_of(ask(client)) == 2
 
 
+def test_a_version_that_does_not_fit_is_refused(repository):
+    """Both have the same table, which takes memory once; the rest of the second is too much."""
+    hidden = repository / "ranker" / "2"
+    hidden.rename(repository / "elsewhere")
+    first = sum(file.stat().st_size for file in (repository / "ranker" / "1").rglob("*.*"))
+    options = ServerOptions(port=0, threads=1, tables="resident", memory_budget=first)
+    with Server(repository, options=options) as server:
+        (repository / "elsewhere").rename(hidden)
+        with pytest.raises(OverloadedError, match="the memory budget"):
+            server.load("ranker")
+
+
 def test_versions_and_labels_are_asked_for_side_by_side(repository):
     write_label(repository, "ranker", "stable", 1)
     write_label(repository, "ranker", "canary", 2)
@@ -107,6 +120,15 @@ def test_versions_and_labels_are_asked_for_side_by_side(repository):
             ask(client, label="shadow")
         counted = server.metrics().by("embershard_examples", "version")
         assert counted == {"1": 1, "2": 2}
+
+
+@pytest.mark.parametrize(("rule", "expected"), [("", 2), ("latest", 2), ("1", 1)])
+def test_a_rule_says_which_version_answers(repository, rule, expected):
+    with (
+        Server(repository, version=rule, options=OPTIONS) as server,
+        Client(server.address, timeout_seconds=60) as client,
+    ):
+        assert version_of(ask(client)) == expected
 
 
 def test_several_models_are_served_each_healthy_under_its_name(repository):
