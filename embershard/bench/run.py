@@ -168,7 +168,8 @@ def _result(
     *,
     keep_answers: bool = True,
 ) -> RunResult:
-    """``keep_answers``: False while the run is not over, since its answers cannot be taken then."""
+    """``keep_answers``: False if an interrupted run has not stopped, since its answers cannot be
+    taken yet."""
     server_cpu = None
     if before[1] is not None and after[1] is not None:
         server_cpu = after[1] - before[1]

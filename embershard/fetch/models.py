@@ -231,7 +231,8 @@ def choose_versions(source: Source, selection: Selection, model: str) -> Choice:
     A followed label has version 0 if no remote version has it. No labels are followed if the
     selection has a version, or if the highest version of a model without labels is selected. Only
     the latter lists the remote folder. A selected version is not looked up. Raises NotFoundError if
-    there is no selected label, or no version at all.
+    ``stable`` is followed but not set, if no followed label is set, or if a model without labels
+    has no version.
     """
     if selection.version:
         return (selection.version,), {}

@@ -79,7 +79,8 @@ class WatchStatus:
         return lines
 
     def idle_seconds(self) -> float:
-        """Seconds since progress: a poll began or ended, or a file was received or verified."""
+        """Seconds since the last progress, which is the begin or end of a poll, a received block,
+        or a verified or linked file."""
         return self._monotonic() - self._beat
 
     def rows(self) -> Iterator[tuple[str, str, str, dict[str, str], float]]:

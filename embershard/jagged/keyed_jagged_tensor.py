@@ -118,8 +118,9 @@ class KeyedJaggedTensor(JaggedBase):
 
     @staticmethod
     def concat(kjt_list: list["KeyedJaggedTensor"]) -> "KeyedJaggedTensor":
-        """All keys, in order. Raises InputError for an empty list, parts that differ, or a repeated
-        key."""
+        """All keys, in order. Raises InputError for an empty list or a repeated key. Parts must
+        agree in the number of examples. Either all or none have weights,
+        ``stride_per_key_per_rank`` and inverse indices."""
         return _concat(kjt_list)
 
     @staticmethod

@@ -70,7 +70,8 @@ class LookupSeconds(Protocol):
 
 
 def measure_lookups(lookup_seconds: LookupSeconds, weights: WeightType) -> Iterator[Measured]:
-    """Measure a server's lookups of one type of rows on this thread, each batch shape in turn."""
+    """Measure a server's lookups on this thread, in tables of one weight type. Yields the median
+    seconds for each table size, vector width and batch shape."""
     for table_bytes in TABLE_BYTES:
         yield from _measure(lookup_seconds, weights, table_bytes)
 

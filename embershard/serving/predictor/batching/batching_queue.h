@@ -93,7 +93,8 @@ class BatchingQueue final : private PooledQueue {
   QueueSize queued() const;
 
  private:
-  // A request is split over idle slots only if each chunk takes at least this long.
+  // Shortest predicted time of a chunk if a request is split over idle slots. Other splits have
+  // limits of their own.
   static constexpr std::chrono::microseconds kWorthAChunk{500};
 
   bool CanRun() const override;

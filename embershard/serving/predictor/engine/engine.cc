@@ -52,7 +52,7 @@ struct Engine::State {
   std::atomic<bool> stopping = false;
   std::shared_ptr<WorkerPool> workers;
 
-  // Last, because its threads use the other fields.
+  // Last, so that it is destroyed first: threads that run its batches use the other fields.
   std::unique_ptr<BatchingQueue> queue;
 };
 

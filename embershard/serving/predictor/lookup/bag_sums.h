@@ -43,9 +43,9 @@ struct BagSumsCall {
   // For mean pooling: offsets of the whole lists, whose lengths divide the sums. Null: no division.
   const int64_t* mean_offsets = nullptr;  // [bags + 1]
 
-  // Rows are prefetched this many rows ahead of the row that is added, except by integer sums
-  // (exact_rows.h), which have a distance of their own. The caller prefetches the first
-  // `rows_ahead` rows of a call, best during the call before.
+  // Prefetch distance: while row i is added, row i + rows_ahead is prefetched. The caller
+  // prefetches the first `rows_ahead` rows, best during the call before. Integer sums
+  // (exact_rows.h) ignore this field and prefetch all their rows themselves.
   int64_t rows_ahead = 0;
 
   // Number of rows beyond those at which rows are prefetched into the second-level cache, which
