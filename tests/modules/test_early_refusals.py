@@ -58,7 +58,7 @@ def sequence_table(name):
     return EmbeddingConfig(name=name, num_embeddings=9, embedding_dim=4, feature_names=["a"])
 
 
-# Where a manifest has the value, the config that takes it, and the place that its refusal names.
+# A value in the manifest, the config that takes it, and the place that its refusal names.
 NAME = (("tables", 0, "name"), lambda value: table(name=value), "table name")
 ROWS = (("tables", 0, "rows"), lambda value: table(num_embeddings=value), "'t': num_embeddings")
 DIM = (("tables", 0, "dim"), lambda value: table(embedding_dim=value), "'t': embedding_dim")
