@@ -143,8 +143,9 @@ def _due_times(pool: Sequence[PooledRequest], options: LoadOptions) -> tuple[lis
 def poisson_times(rate: float, seconds: float, seed: int) -> tuple[list[float], float]:
     """Times of a Poisson process, and the period with which they repeat, in seconds.
 
-    The times cover ``seconds``, but are at most 2**20. All gaps, also those between periods, are
-    independent and exponential with mean 1 / rate. Equal seeds draw equal times.
+    The times cover ``seconds``. There are at most 2**20; a longer run repeats them. All gaps, also
+    those between periods, are independent and exponential with mean 1 / rate. Equal seeds draw
+    equal times.
     """
     count = min(math.ceil(1.1 * rate * seconds) + 100, TIMES_MAX)
     gaps = np.random.default_rng(seed).exponential(1 / rate, count + 1)

@@ -129,8 +129,8 @@ def try_requests(
 def try_method(
     target: Target, method: str, requests: Sequence[PooledRequest], *, timeout_seconds: float
 ) -> list[bytes]:
-    """Send requests one by one, and return the answers without temporary failures. Raises the
-    server's error if it refuses such requests."""
+    """Send requests one by one, and return the answers. Requests that fail temporarily have none.
+    Raises the server's error if it refuses such requests."""
     answers = []
     with open_channel(target.name, target.tls, grpc, CHANNEL_OPTIONS) as channel:
         call = with_token(channel.unary_unary(method), target.token)

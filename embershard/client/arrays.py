@@ -65,6 +65,7 @@ def ids_of(name: str, values: list[Any] | tuple[Any, ...] | Array) -> Int64Array
 
 
 def floats_of(name: str, values: object) -> Float32Array:
+    """Convert values to float32 in the same shape. Raises RequestError for other types."""
     array = array_of(name, values)
     if array.dtype.kind not in "biuf":
         raise RequestError(f"input {name!r}: expected numbers, got {values!r:.80}")
@@ -73,7 +74,8 @@ def floats_of(name: str, values: object) -> Float32Array:
 
 
 def array_of(name: str, values: object) -> Array:
-    """Refuse ragged rows, tensors on a GPU and masked values."""
+    """Convert values to an array. Raises RequestError for ragged rows, tensors on a GPU and masked
+    values."""
     if np.ma.is_masked(values):  # The converted array would contain the masked values.
         raise RequestError(f"input {name!r}: expected values without a mask, got masked ones")
     try:

@@ -22,6 +22,8 @@ from embershard.errors import DeadlineError, InputError, UnavailableError
 
 
 class AsyncCore(ClientCore):
+    """The core of `AsyncClient`, for one event loop."""
+
     def __init__(self, address: str, kind: Any, **options: Any) -> None:
         try:
             self._loop = asyncio.get_running_loop()

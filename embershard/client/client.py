@@ -22,6 +22,8 @@ from embershard.errors import InputError, UnavailableError
 
 
 class BlockingCore(ClientCore):
+    """The core of `Client`. Thread-safe, but only in the process that made it."""
+
     def __init__(self, address: str, kind: Any, **options: Any) -> None:
         super().__init__(address, kind, **options)
         self._process = os.getpid()

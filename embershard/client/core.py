@@ -88,7 +88,8 @@ class Outstanding(dict[str, Waiting[Future]]):
 
 
 UNCHANGED_SECONDS = 1.0
-"""An unchanged schema is fetched at most this often, however many requests are wrong."""
+"""For so long a schema that was fetched again without a change is not fetched once more. Otherwise
+a client that sends wrong requests in a loop would fetch it for each."""
 
 STALE = grpc.StatusCode.FAILED_PRECONDITION
 """The request was packed with another schema than the served one."""
@@ -109,6 +110,8 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 class ClientCore(ABC):
+    """What `Client` and `AsyncClient` share. Thread-safe."""
+
     def __init__(
         self,
         address: str,

@@ -207,8 +207,8 @@ class SparseColumn(Section):
     none, and their vector is zero."""
 
     vocabulary: InputName | None = None
-    """With ``ids = "vocabulary"``: a table without this key, whose ids this table has in rows of
-    its own. Without it the ids are those of the table's inputs."""
+    """With ``ids = "vocabulary"``: another table, which must not have this key. This table has a
+    row of its own for each id of that one. By default the ids are those of this table's inputs."""
 
     null: Literal["empty", "error"] = "empty"
     """``empty``: a null stands for no id, also in a list. ``error``: it is an error."""

@@ -50,8 +50,9 @@ def propose(
     checkpoints: str = "checkpoints/ranker",
 ) -> Proposal:
     """Propose a configuration from ``sample``, which has all columns. ``rows`` is the number of
-    rows of all files. Without ``labels``, columns of 0 and 1 with a label's name are used; without
-    ``request`` or ``time``, columns with such names, or the first timestamp. Raises InputError for
+    rows of all files. Without ``labels``, columns of 0 and 1 with a label's name are used. Without
+    ``request``, it is the id column with such a name whose values repeat, if any. Without ``time``,
+    it is the first timestamp, or else the first number with such a name. Raises InputError for
     no rows, a column that is not there, or nothing that could be a label or an input."""
     if not len(sample):
         raise InputError("files: expected rows, got none")
@@ -185,8 +186,8 @@ def _data_lines(
 def _split_column(
     columns: Sequence[ProposedColumn], roles: Roles, facts: Mapping[str, ColumnFacts]
 ) -> str:
-    """The input with the most distinct values, if possible with a single id a row. For
-    request rows the scalar ids with the most distinct values."""
+    """The input to split by. Of the inputs with a single id a row, or else of all inputs, it has
+    the most distinct values. For request rows it is an id column without lists."""
 
     def preference(column: ProposedColumn) -> tuple[bool, int]:
         has_single_ids = column.kind == "sparse" and facts[column.name].type != "list"

@@ -136,7 +136,7 @@ def export_model(
         devices: devices of the default plan, such as ``2xcpu`` or ``2xcpu:8GiB``. Only processors;
             `embershard plan` adds a plan for GPUs.
         plan: strategy of the default plan: ``table``, ``row``, ``column``, ``replicate``, or
-            ``auto``, which plans for the samples' lookups with measurements that ship with us.
+            ``auto``, which plans for the samples' lookups by embershard's default costs.
         samples: real requests, such as ``embershard.data.sample_requests`` returns. Their outputs
             are computed again. None: a few random requests.
         limits: limits of one request. None: 4096 examples, 2**20 ids.

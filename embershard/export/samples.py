@@ -71,9 +71,9 @@ def score_samples(
     random: bool = False,
 ) -> list[SampleRequest]:
     """Compute the outputs of samples from the stored rows and the dense program. This uses none of
-    the serving code, so that the outputs can check a server. `random_samples` have another error
-    message. Raises InputError if the id map rejects an id, or a list is too long; ExportError if an
-    output is not finite."""
+    the serving code, so that the outputs can check a server. ``random``: the samples are those
+    of `random_samples`; an error about an output that is not finite says so. Raises InputError if
+    the id map rejects an id, or a list is too long; ExportError if an output is not finite."""
     return [_score(sample, program, weights, random=random) for sample in samples]
 
 

@@ -122,7 +122,7 @@ class FusedTables:
         return self._look_up(rows, offsets)
 
     def set_learning_rate(self, learning_rate: float) -> None:
-        """Set the step size of the next backward.
+        """Set the step size from the next backward on.
 
         Raises:
             InputError: not a finite number of at least 0.
@@ -141,6 +141,8 @@ class FusedTables:
             self._kernel.reset_cache_states()
 
     def count(self) -> None:
+        """Count a step whose lookup reads no rows; ``lookup`` and ``gather`` count their own. No
+        effect unless the optimizer ``counts_steps``."""
         if not self.optimizer.counts_steps:
             return
         step = count_lookup(self._steps)

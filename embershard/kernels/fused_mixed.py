@@ -77,6 +77,7 @@ class MixedFusedTables:
         raise AssertionError("expected tables of one dim")
 
     def count(self) -> None:
+        """See ``FusedTables.count``."""
         for tables, _ in self._parts:
             tables.count()
 

@@ -107,6 +107,7 @@ class TorchFusedTables:
         """Does nothing, since there is no cache."""
 
     def count(self) -> None:
+        """See ``FusedTables.count``."""
         if self.optimizer.counts_steps:
             move_averages(self.optimizer, self.weights, count_lookup(self._steps))
 

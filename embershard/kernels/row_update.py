@@ -57,7 +57,7 @@ class RowUpdate:
             device="cpu",
         ).reshape(len(weights), 6)
         """int64 ``(tables, 6)``: rows, dim, first weight, first state, first lookup, end of
-        lookups. The firsts are positions in the buffers."""
+        lookups. First weight and first state are positions in the buffers, in values."""
         # Autograd calls a function's backward only if one of its inputs requires a gradient.
         self._anchor = torch.zeros(0, requires_grad=True, device="cpu")
 
@@ -81,10 +81,8 @@ class _Lookup(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(rows, offsets, weights)
         ctx.update = update
-        with (
-            torch.inference_mode(False),
-            torch.no_grad(),
-        ):  # FBGEMM has no kernel for inference mode.
+        # FBGEMM has no kernel for inference mode.
+        with torch.inference_mode(False), torch.no_grad():
             vectors: Tensor = update.kernel(rows, offsets, per_sample_weights=weights)
         return vectors
 

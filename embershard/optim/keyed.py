@@ -320,7 +320,8 @@ class CombinedOptimizer(KeyedOptimizer):
             optim.post_load_state_dict()
 
     def init_state(self, sparse_grad_parameter_names: Collection[str] | None = None) -> None:
-        """Make the state of each optimizer. Learning rate schedules do not advance."""
+        """Make the state of each optimizer. ``sparse_grad_parameter_names`` have prefixes. Learning
+        rate schedules do not advance."""
         sparse = set(sparse_grad_parameter_names or ())
         for prefix, optim in self._optims:
             optim.init_state([name for name in optim.params if _prefixed(prefix, name) in sparse])

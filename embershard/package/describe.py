@@ -144,7 +144,8 @@ def _ids(ids: Ids, package: Package) -> str:
 
 def _vocabulary_kind(package: Package, ids: VocabIds) -> str:
     """Text such as "numbers (1, 2, 3, ...)" for a vocabulary. A package keeps strings only as
-    hashes, spread over 64 bits. If most ids fit into 48 bits, they are therefore numbers."""
+    hashes, spread over 64 bits. If the id at a quarter or at three quarters of the sorted ids
+    fits into 48 bits, they are therefore numbers."""
     keys, _ = open_vocabulary(package.path / ids.file, ids.file)
     quarters = (int(keys[len(keys) // 4]), int(keys[len(keys) * 3 // 4]))
     if min(map(abs, quarters)) >= _LARGE:

@@ -126,7 +126,8 @@ def _lookup_costs(
 
 def calibrate_gpu(device: torch.device, *, progress: Callable[[str], None]) -> Machine:
     """Measure lookups and updates of fused tables, and copies between the GPU and its host. Other
-    costs are published ones, of the smaller of H100 and H200 that has this much memory."""
+    costs are published ones, of the smaller of H100 and H200 that has this much memory. ``device``
+    must be the current CUDA device. Raises InputError if it has too little free memory."""
     started, bench = time.monotonic(), bench_of(device)
     free, _ = torch.cuda.mem_get_info(device)
     if free < MEMORY_BYTES:

@@ -142,7 +142,7 @@ class EmbeddingShardingPlanner:
         it has no tables."""
         if self._planned is None:
             got = "a plan without tables" if self._is_empty else "no plan"
-            raise InputError(f"planner: report: expected a call of plan() with tables, got {got}")
+            raise InputError(f"planner: report: expected an earlier plan with tables, got {got}")
         if self._report is None:
             self._report = self._build_report(self._planned)
         return self._report
@@ -270,9 +270,8 @@ def _check_priced(
 ) -> None:
     """Refuse a plan that does not fit a model and a topology, or whose costs are not measured."""
     check_kind("price: plan", plan, ShardingPlan, "a ShardingPlan")
-    for _ in planned_collections(
-        module, plan, sharders
-    ):  # Raises if a collection is not in the model.
+    # Raises if a collection is not in the model.
+    for _ in planned_collections(module, plan, sharders):
         pass
     kernels = (FUSED, *HOST_KERNELS) if topology.host_memory_rate else (FUSED,)
     for path, collection, _ in shardable(module, sharders):

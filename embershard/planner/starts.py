@@ -27,7 +27,7 @@ HOST_WEIGHTS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 class InfeasibleError(Exception):
     """No placement was found that fits the memory of the ranks. The smallest shard of ``table``
-    lacks ``missing_bytes``."""
+    lacks ``missing_bytes`` of memory ``KINDS[kind]``."""
 
     def __init__(self, table: int, missing_bytes: float, kind: int = 0) -> None:
         super().__init__(f"table {table}: {missing_bytes:.0f} bytes")

@@ -85,8 +85,9 @@ class TrainingProblem:
         return np.array([memory, [device.host_memory_bytes for device in devices]])
 
     def options(self, deadline: Deadline) -> list[list[Option]]:
-        """Options of each table. After the deadline, a table without constraints is placed whole,
-        if some rank has memory for it. Raises PlannerError if constraints allow no cut."""
+        """Options of each table. After the deadline, a table whose ``sharding_types`` are not
+        constrained is placed whole, if some rank has memory for it. Raises PlannerError if
+        constraints allow no cut."""
         work, largest = self.work, float(self.caps[0].max())
         options = list[list[Option]]()
         try:

@@ -199,13 +199,13 @@ class ServerOptions:
         0,
         "most examples in the queue; further requests are refused immediately",
         unit="N",
-        zero="8 times the largest request, but at least 8 x 4096",
+        zero="8 times the largest request or batch, but at least 8 x 4096",
     )
     max_queued_ids: int = _limits(
         0,
         "most ids in the queue; further requests are refused immediately",
         unit="N",
-        zero="8 times the largest request, but at least 8 x 2**20",
+        zero="8 times the largest request or batch, but at least 8 x 2**20",
     )
     max_queued_bytes: int = _limits(
         256 << 20,

@@ -34,15 +34,16 @@ class LoadEvent:
 
     =================== ==========================================================================
     ``loaded``          the version is in memory
-    ``program``         its dense program was chosen from several
+    ``program``         its dense program does not run as it was exported
     ``load_failed``     it, or a file of labels, could not be loaded
     ``serving``         it answers requests that name no version from now on
     ``unloaded``        it is no longer served
+    ``replaced``        a load with ``replace`` has ended, which first unloaded the served versions
     ``differs_on_disk`` it is served, but the repository holds another package or none
     =================== ==========================================================================
     """
     model: str
-    """Empty if the repository could not be read."""
+    """Empty if a refresh could not read the repository."""
     version: int
     """0 if the event is not about one version, such as labels that cannot be read."""
     seconds: float

@@ -195,9 +195,8 @@ class ShardedCollection(nn.Module):
             elif fault := table.load_weight(state_dict.pop(table.weight_key)):
                 faults.append(f"{table.weight_key}: {fault}.")
             for key, parameter in self._dense(table).items():
-                state_dict[key] = (
-                    parameter  # Loaded above; submodules must not report it as missing.
-                )
+                # Loaded above; submodules must not report it as missing.
+                state_dict[key] = parameter
         super()._load_from_state_dict(state_dict, prefix, metadata, strict, *lists)
 
     @staticmethod

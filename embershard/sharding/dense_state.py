@@ -245,11 +245,11 @@ class DenseReads:
             fits = saved_kind is not None or not (expected and parameter.requires_grad)
             fits = fits and not in_backward
         if saved_kind not in (None, kind) or not fits:
-            own = "" if expected is None else _names_text(expected)
-            got = f"the state of {saved_kind or 'another optimizer'}{_names_text(sizes)}"
+            own = "" if expected is None else _in_parentheses(expected)
+            got = f"the state of {saved_kind or 'another optimizer'}{_in_parentheses(sizes)}"
             if not sizes and saved_kind is None:
                 got = (
-                    f"the state of a fused table{_names_text(in_backward)}"
+                    f"the state of a fused table{_in_parentheses(in_backward)}"
                     if in_backward
                     else "none"
                 )
@@ -260,7 +260,7 @@ class DenseReads:
         return ""
 
 
-def _names_text(names: Iterable[str]) -> str:
+def _in_parentheses(names: Iterable[str]) -> str:
     return f" ({', '.join(sorted(names)) or 'none'})"
 
 

@@ -18,6 +18,8 @@ class Incoming:
 
     outgoing: Outgoing
     examples: list[int]
+    """Number of examples in each rank's batch."""
+
     ids: Tensor
     """int64 ``(total,)``: rows of the shard, part after part, rank after rank."""
 
@@ -44,6 +46,8 @@ class Sizes:
     """Sizes of one collection's data, on CPU."""
 
     examples: list[int]
+    """Number of examples in each rank's batch."""
+
     received: Tensor
     """int64 ``(ranks, streams of this rank)``: ids from each rank."""
 

@@ -133,9 +133,9 @@ class DistributedModelParallel(nn.Module):
         return CombinedOptimizer([(path, sharded.fused_optimizer) for path, sharded in modules])
 
     def time_lookups(self) -> LookupClock:
-        """Measure the CPU time of this rank's lookups and updates in training from now on. For
-        kernels made of torch operators, the clock misses a part of backward. Raises InputError if
-        the tables are not on CPU."""
+        """Measure the CPU time of this rank's lookups and updates in training from now on, of
+        all collections together. For kernels made of torch operators, the clock misses a part of
+        backward. Raises InputError if the tables are not on CPU."""
         if self._env.device.type != "cpu":
             raise InputError(f"time_lookups: expected tables on cpu, got {self._env.device}")
         clock = LookupClock()

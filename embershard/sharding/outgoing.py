@@ -24,6 +24,8 @@ class Outgoing:
     """Ids of this rank's batch for one collection, stream after stream, rank after rank."""
 
     examples: int
+    """Number of examples in this rank's batch."""
+
     ids: Tensor
     """int64 ``(total,)``: rows of their bucket."""
 

@@ -55,7 +55,7 @@ class AccessCounts:
 
 
 class LookupClock:
-    """CPU seconds of a collection's kernels in training, in all threads."""
+    """CPU seconds of the kernels of one or several collections in training, in all threads."""
 
     def __init__(self) -> None:
         self.lookup_seconds = 0.0

@@ -34,7 +34,7 @@ def plan_of(
 ) -> ShardingPlan:
     """The cut of each table of ``collections``, by path in the model. Tables that lie on one rank
     or host go, the largest first, to the one with the fewest values. Those of a tower of ``dmt`` go
-    to one host."""
+    to one host. ``local_size``: ranks of a host; None: torchrun's."""
     for name in ("machine", "memory_bytes"):
         if value := getattr(config.sharding, name):
             problem = f"expected none without plan = {AUTO!r}, got {value!r}"
@@ -85,8 +85,8 @@ def read_plan(config: RunConfig) -> ShardingPlan | None:
 def _tower_hosts(
     config: RunConfig, tables: Sequence[EmbeddingConfig], hosts: int
 ) -> dict[str, int]:
-    """The host of each tower's table, the largest tower first. Towers with a common table share
-    it."""
+    """The host of each table of a tower, by table name. The largest tower is placed first. Towers
+    with a common table share a host."""
     values, host_of = [0] * hosts, dict[str, int]()
     if not isinstance(config.model, DMTConfig):
         return host_of

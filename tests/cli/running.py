@@ -47,7 +47,7 @@ def start_server(
 
     Args:
         command: what stands before the arguments.
-        given: for `subprocess.Popen`.
+        kwargs: arguments of `subprocess.Popen`.
     """
     whole = [*map(str, (*command, *arguments)), "--port", "0"]
     kwargs = {"cwd": ROOT, "stderr": subprocess.PIPE, **kwargs}

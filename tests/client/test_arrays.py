@@ -114,7 +114,7 @@ def test_any_lists_come_back_from_their_flat_form(lists):
     },
 )
 def test_what_holds_no_ids_is_refused_by_name(lists, message):
-    with pytest.raises(RequestError, match=f"feature 'item': .*{message}|{message}") as refused:
+    with pytest.raises(RequestError, match=message) as refused:
         flatten("item", lists, ids_of)
     assert "'item'" in str(refused.value)
 

@@ -6,13 +6,11 @@ import multiprocessing
 import threading
 from contextlib import contextmanager, nullcontext
 
-import grpc
 import numpy as np
 import pytest
 
 from embershard._proto import predictor_pb2 as pb
 from embershard.client import AsyncClient, Client, Lists
-from embershard.client.status import retry_seconds
 from embershard.errors import (
     DeadlineError,
     InputError,
@@ -312,15 +310,6 @@ def test_lengths_whose_sum_begins_at_0_again_are_refused():
         lists = Lists(np.array([1 << 63, 1 << 63], np.uint64), [])
         with pytest.raises(RequestError, match="at most 2147483647, got 9223372036854775808"):
             client.predict("ranker", dense={"price": [1.0, 1.0]}, sparse={"item": lists})
-
-
-def test_the_pause_before_the_thousandth_retry_is_the_longest():
-    class Unavailable(grpc.RpcError):
-        def code(self):
-            return grpc.StatusCode.UNAVAILABLE
-
-    counts = {"attempt": 2000, "max_attempts": 10_000}
-    assert retry_seconds(Unavailable(), **counts, remaining_seconds=9.0) == 1.0
 
 
 def test_an_id_of_a_request_is_short():

@@ -33,8 +33,8 @@ def test_unavailable_waits_twice_as_long_each_time_up_to_a_second():
     assert waits == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, None]
 
 
-def test_one_attempt_is_never_followed_by_another():
-    assert waited(UNAVAILABLE, attempt=1, max_attempts=1) is None
+def test_the_pause_before_the_thousandth_retry_is_the_longest():
+    assert waited(UNAVAILABLE, attempt=2000, max_attempts=10_000) == 1.0
 
 
 @cases(

@@ -79,7 +79,8 @@ class HttpServer:
         return f"http://{_bracketed(self._host)}:{self._port}/"
 
     def start(self, routes: Mapping[str, Handler], tick: Callable[[], None]) -> None:
-        """Answer with the routes' handlers by path, and call ``tick`` there about once a second.
+        """Answer on a thread of its own with the routes' handlers by path. The same thread calls
+        ``tick`` about once a second.
 
         Raises UnavailableError if another process listens on the port now.
         """

@@ -106,7 +106,8 @@ class EventLog:
             self._lost = 0
 
     def close(self, timeout_seconds: float = CLOSE_SECONDS) -> None:
-        """Take no more lines and write the queued ones. Later ones are lost. Safe to repeat."""
+        """Take no more lines and write the queued ones. Those that are not written within
+        ``timeout_seconds`` are lost. Safe to repeat."""
         with self._lock:
             if not self._closed:
                 self._closed = True

@@ -19,7 +19,8 @@ LOG = logging.getLogger(__name__)
 
 
 def core_count() -> int:
-    """Cores that this process may use, also by its cgroups (1 and 2). ``threads=0`` means this."""
+    """Cores that this process may use, limited by the CPU quota of its cgroups (v1 and v2). It is
+    the meaning of ``threads=0``."""
     return int(load_extension().core_count())
 
 
@@ -106,7 +107,7 @@ class SignalExit:
     def __init__(
         self, signals: set[signal.Signals], report: Callable[[signal.Signals], None]
     ) -> None:
-        """The thread calls ``report`` before the process ends, which must be fast."""
+        """The thread calls ``report``, which must be fast, before the process ends."""
         self._signals, self._report = signals, report
         self._over = threading.Event()
         threading.Thread(target=self._wait, name="early-signals", daemon=True).start()

@@ -69,7 +69,7 @@ class TritonOptions:
         "number of batches that run at the same time; instances share one copy of the model",
         unit="N",
         zero="one for each core that Triton finds at its start, or one if --threads is set; with "
-        "--kind gpu 3, but at least one for each GPU",
+        "--kind gpu 3, divided among the GPUs and rounded up for each",
         change="Lower it if Triton serves other models too",
     )
     max_batch_requests: int = option(256, "most requests in a batch", unit="N", least=1)

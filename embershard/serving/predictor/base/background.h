@@ -33,7 +33,7 @@ class Background {
   Mutex turn_;  // Held by the caller whose work runs.
   // Start() and Wait() of the thread synchronize both fields.
   const std::function<Status()>* work_ = nullptr;
-  Status ended_;                                          // What the work gave.
+  Status ended_;                                          // Result of the work.
   std::unique_ptr<TaskThread> thread_ GUARDED_BY(turn_);  // Last: it uses the fields above.
 };
 

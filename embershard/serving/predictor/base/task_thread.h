@@ -9,8 +9,8 @@
 
 namespace embershard {
 
-// Used by one caller at a time. The thread sleeps between tasks, but first spins for as long as
-// that would take.
+// Used by one caller at a time. The thread sleeps between tasks. If the last pause was short, it
+// first spins for at most the time that sleeping and waking would take.
 class TaskThread {
  public:
   // `task` must not throw. Start() and Wait() synchronize its data, so it needs no lock.

@@ -100,7 +100,8 @@ class BatchFormer {
   std::chrono::nanoseconds RetryAfter(const Request& refused, const Forecast& forecast,
                                       Clock::time_point now, double share = 1) const;
 
-  // Removes a request whose deadline has passed; with `now` = max(), any request.
+  // Removes a request whose deadline has passed; with `now` = max(), any request. Null if none
+  // is left.
   std::unique_ptr<Request> TakeExpired(Clock::time_point now);
 
   // Removes a queued request out of order.

@@ -96,8 +96,8 @@ class WorkerPool {
   double ShareOf(const PooledQueue* queue) const;
 
  private:
-  // It is longer than the default of 1.4 to 2.8 ms, so that a thread that parses a request preempts
-  // a batch instead of waiting for it.
+  // Time slice of the workers. It is longer than the default of 1.4 to 2.8 ms, so that a thread
+  // that parses a request preempts a batch instead of waiting for it.
   static constexpr std::chrono::milliseconds kTimeSlice{5};
   static constexpr size_t kInline = SIZE_MAX;
 

@@ -44,7 +44,7 @@ Status CheckFinite(const Schema& schema, const Response& response, size_t first_
   return {};
 }
 
-// The first chunk has counted them.
+// Drops ids in request scope, which the first chunk has counted.
 void DropRequestIds(const Schema& schema, std::vector<UnknownIdCount>* unknown_ids) {
   std::erase_if(*unknown_ids, [&schema](const UnknownIdCount& unknown) {
     return schema.sparse[unknown.sparse_input].scope == Scope::kRequest;

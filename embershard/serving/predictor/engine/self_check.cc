@@ -19,7 +19,7 @@ namespace {
 // and the last bit of a sum may decide how the next layer's input is rounded.
 constexpr float kBfloat16Tolerances = 100;
 
-// Factor if a layer's sums are rounded to 8 bits as well.
+// Factor if the model rounds at other places than the run that produced the samples' outputs.
 constexpr float kBfloat16LayerTolerances = 1000;
 
 std::string Text(float value) {

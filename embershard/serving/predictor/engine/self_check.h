@@ -14,8 +14,9 @@ inline constexpr float kSampleTolerance = 1e-5F;
 // Runs the model's samples through validation, the builder and the model, one by one and all
 // merged. Fails with kBadPackage, naming file, sample, output and example, if validation refuses a
 // sample or an output differs by more than tolerance * max(1, |expected|): 100 times that if the
-// dense program is in bfloat16, 1000 times if its layers' outputs are rounded as well. `control`
-// (may be null) counts each batch as a step and can stop the check.
+// dense program is in bfloat16, 1000 times if the model rounds elsewhere, see
+// Model::rounds_elsewhere(). `control` (may be null) counts each batch as a step and can stop the
+// check.
 Status CheckSamples(const Model& model, float tolerance, BatchExecutor* executor, Slot* buffers,
                     ReadControl* control = nullptr);
 

@@ -30,7 +30,8 @@ class Model {
   virtual const std::vector<SampleRequest>& samples() const = 0;
 
   // True if the model rounds at other places than the run that produced the samples' outputs. Its
-  // layers round only their weights to bfloat16, or its lookups compute in float16.
+  // layers round only their weights to bfloat16, its lookups compute in float16, or vectors travel
+  // as float16.
   virtual bool rounds_elsewhere() const { return false; }
 
   virtual bool is_on_gpus() const { return false; }

@@ -19,7 +19,7 @@ namespace {
 
 struct LoadedProgram {
   std::unique_ptr<DenseProgram> program;
-  bool rounds_layers = false;
+  bool float32_layers = false;
   ProgramReport report;
 };
 
@@ -36,7 +36,7 @@ class PackageModel final : public Model {
   const IdMap& id_map(size_t sparse_input) const override { return package_->id_map(sparse_input); }
   const std::vector<SampleRequest>& samples() const override { return package_->samples(); }
 
-  bool rounds_elsewhere() const override { return loaded_.rounds_layers; }
+  bool rounds_elsewhere() const override { return loaded_.float32_layers; }
   const ProgramReport& program() const override { return loaded_.report; }
   size_t slots() const override { return lanes_.size(); }
 
@@ -169,7 +169,7 @@ Status LoadProgram(const Package& package, const ModelOptions& options, const Sh
                              {.threads = shares.threads, .float32_layers = choice.float32_layers});
   if (!program.ok()) return ExplainMissingFbgemm(program.status(), options);
   *loaded = {.program = std::move(*program),
-             .rounds_layers = spec.type == DenseType::kBfloat16 && choice.float32_layers,
+             .float32_layers = spec.type == DenseType::kBfloat16 && choice.float32_layers,
              .report = std::move(choice.report)};
   return {};
 }

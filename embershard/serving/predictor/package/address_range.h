@@ -37,14 +37,16 @@ class AddressRange {
   // Private, writable memory of zeros, in huge pages if the system has them.
   Status MapMemory(size_t offset, size_t size_bytes);
 
-  // Maps pages of a file, read-only. Those past the end of the file read as zeros.
+  // Maps pages of a file, read-only. The last page may extend past the end of the file, where it
+  // reads as zeros.
   Status MapFile(size_t offset, size_t size_bytes, const File& file, uint64_t file_offset);
 
   // Maps the same file pages as a part of another range. REQUIRES: that part is of MapFile().
   Status MapAgain(size_t offset, size_t size_bytes, const AddressRange& other, size_t other_offset);
 
   // Maps the pages of a mapped file in advance, and reads those that are not in the page cache.
-  // Otherwise the first access waits about a microsecond for every few pages.
+  // Otherwise the first access waits about a microsecond for every few pages. Does nothing if the
+  // system does not support it.
   void Populate(size_t offset, size_t size_bytes) const;
 
   Status Seal(size_t offset, size_t size_bytes);

@@ -27,6 +27,7 @@ class Vocabulary {
 
   size_t size() const { return keys_.size(); }
 
+  // Row of `key`, or kZeroRow if it is unknown.
   int64_t Find(int64_t key) const;
 
   // Is faster than Find() for many keys, because it prefetches their memory.

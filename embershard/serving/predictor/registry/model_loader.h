@@ -72,7 +72,7 @@ struct LoadOutcome {
 struct LoadedVersion {
   std::shared_ptr<Engine> engine;
   MemoryBudget::Claim memory;
-  std::string digest;  // Of its manifest, as it was when its load began.
+  std::string digest;  // Digest of its manifest when its load began.
 };
 
 // If anything fails, the versions served before continue to be served, and the status says so. Not
@@ -121,7 +121,8 @@ class ModelLoader {
   // If this fails, the served versions of the model stay.
   Status Align(const std::string& model, const ListedVersions& there, bool gently);
   Status Failed(const std::string& model, int64_t version, Status status) const;
-  // The model is missing, or the version unless it is 0. An event only if that is loaded.
+  // Status for a model that the repository lacks, or for the version if that is not 0. Reports an
+  // event only if it is loaded.
   Status Missing(const std::string& model, int64_t version) const;
   // Align() with Swap::kReplace. `version`: see Load().
   Status Replace(const std::string& model, int64_t version, const ListedVersions& there,
@@ -168,7 +169,7 @@ class ModelLoader {
   std::map<std::string, std::set<int64_t>> also_;       // Versions loaded by request.
   std::set<std::string> unloaded_;                      // Models unloaded by request.
   std::map<std::string, std::set<int64_t>> withdrawn_;  // Loaded again only by request.
-  std::map<std::string, int64_t> serving_;              // Default versions, as last logged.
+  std::map<std::string, int64_t> serving_;              // Default versions, as last reported.
 
   mutable Mutex listed_mutex_;
   mutable std::map<VersionKey, std::pair<VersionState, std::string>> states_

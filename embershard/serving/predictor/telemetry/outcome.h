@@ -31,7 +31,7 @@ inline constexpr size_t kOutcomes = static_cast<size_t>(Outcome::kOutOfMemory) +
 struct OutcomeName {
   const char* code;    // gRPC's: "OK", "INVALID_ARGUMENT", ...
   const char* reason;  // "" for OK, else for example "queue_full".
-  const char* triton;  // What Triton's metrics call the reason: "REJECTED", ...; "" for OK.
+  const char* triton;  // Reason in Triton's metrics: "REJECTED", ...; "" for OK.
 };
 
 OutcomeName NameOf(Outcome outcome);

@@ -106,8 +106,8 @@ class Telemetry {
   // Not called for copies.
   void CountQueued(Clock::duration waited) { queue_seconds_.Add(Nanoseconds(waited)); }
 
-  // Only the number of a failed batch is known.
   void CountBatch(const RanBatch& batch);
+  // A failed batch adds only to the number of batches.
   void CountFailedBatch() { Count(batches_); }
 
   void CountReruns(uint64_t runs) { Count(reruns_, runs); }

@@ -36,9 +36,9 @@ constexpr int kDefaultMaxRequests = 256;
 
 // The settings of a model's config.pbtxt; see docs/triton.md.
 struct ModelConfig {
-  json document;         // As received from Triton.
+  json document;         // The configuration from Triton.
   ModelOptions options;  // `threads` and `slots` are totals of all instances.
-  ChunkBudget budget = {.examples = kMergeExamples, .ids = kBatchIds};  // Of a batch.
+  ChunkBudget budget = {.examples = kMergeExamples, .ids = kBatchIds};  // Of one batch.
 };
 
 Status Refuse(const std::string& parameter, const std::string& expected, const std::string& got) {

@@ -24,7 +24,7 @@ class RefusedCall final : public RawService::StreamReactor {
  public:
   explicit RefusedCall(const grpc::Status& status) { Finish(status); }
   void OnDone() override { delete this; }
-  bool InternalInlineable() override { return true; }  // As PredictCall.
+  bool InternalInlineable() override { return true; }  // See PredictCall.
 };
 
 // Nothing if the bytes are no request.
@@ -125,7 +125,7 @@ class HealthService::Call final : public StreamReactor {
     delete this;
   }
 
-  bool InternalInlineable() override { return true; }  // As PredictCall.
+  bool InternalInlineable() override { return true; }  // See PredictCall.
 
  private:
   void End(const grpc::Status& status) EXCLUDES(health_.mutex_) {

@@ -16,6 +16,7 @@ inline constexpr size_t kReflectionRequestBytesMax = 4096;
 // the names differ.
 class ReflectionService final : public RawService {
  public:
+  // `version`: "v1" or "v1alpha".
   explicit ReflectionService(const std::string& version);
 };
 
