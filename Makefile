@@ -48,11 +48,13 @@ lint:
 
 test: test-python test-cpp
 
-# A file's tests stay in one process, which shares its fixtures. Each process has threads of its own:
-# idle OpenMP threads sleep, since they would take the cores from the other processes if they spun.
+# A file's tests stay in one process, which shares its fixtures. Tests wait for a third of their time,
+# so there is one process more than cores. Each has threads of its own: idle OpenMP threads sleep,
+# since they would take the cores from the other processes if they spun.
+in_parallel := --numprocesses $(shell expr $(cores) + 1) --dist loadfile --no-loadscope-reorder
 test-python: data
 	OMP_WAIT_POLICY=passive $(bin)/python -m pytest -m "not needs_gpu and not attack" \
-	  --numprocesses $(cores) --dist loadfile
+	  $(in_parallel)
 
 # Training by pytest, serving by one C++ program, which may be carried to another machine: the
 # folders EMBERSHARD_FBGEMM and EMBERSHARD_PROGRAMS say where FBGEMM and the test programs lie there.
@@ -79,7 +81,7 @@ test-torch:
 	@scripts/install.sh torch '$(TORCH)'
 	build/torch-$(TORCH)/venv/bin/python -c $(fetch_movielens)
 	OMP_WAIT_POLICY=passive build/torch-$(TORCH)/venv/bin/python -m pytest \
-	  -m "not needs_gpu and not attack" --numprocesses $(cores) --dist loadfile \
+	  -m "not needs_gpu and not attack" $(in_parallel) \
 	  tests/export tests/serving tests/sharding
 
 soak: install
@@ -91,7 +93,7 @@ attack: install
 
 test-cpp: install
 	cmake --build build/extension --parallel $(cores) --target cpp_tests
-	ctest --test-dir build/extension --output-on-failure
+	ctest --test-dir build/extension --output-on-failure --parallel $(cores)
 
 # Servers and ranks count, unless a signal ends them before they can write what they ran. The report
 # comes after failed tests too, before the error.
@@ -102,7 +104,7 @@ coverage: data
 	$(bin)/pip install --quiet 'coverage>=7.10,<8'
 	$(bin)/coverage erase
 	@OMP_WAIT_POLICY=passive $(bin)/coverage run -m pytest -m "not needs_gpu and not attack" \
-	  --numprocesses $(cores) --dist loadfile $(COVERAGE); tested=$$?; \
+	  $(in_parallel) $(COVERAGE); tested=$$?; \
 	$(bin)/coverage combine --quiet && \
 	$(bin)/coverage report --skip-covered --show-missing && exit $$tested
 

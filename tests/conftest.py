@@ -30,6 +30,12 @@ settings.load_profile("unhurried")
 RUNTIME = Path(__file__).resolve().parents[1] / "build" / "serving" / "bin" / "embershard"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start with the files that have slow tests, so that no process ends long after the others."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("needs_gpu"):
         _need("REQUIRE_GPU", _sees_gpu, "torch sees no CUDA device")

@@ -267,6 +267,7 @@ def whole_run(tmp_path_factory):
     return text.replace(f"{folder}/whole", "run")
 
 
+@pytest.mark.slow
 @cases(
     ("signals", "expected"),
     # Twice: from torchrun and to the process group.

@@ -48,6 +48,7 @@ def contents(package):
     }
 
 
+@pytest.mark.slow
 def test_every_file_is_the_same(packages):
     first, second = map(contents, packages)
     assert list(first) == list(second)

@@ -180,6 +180,7 @@ def devices(draw):
     return local, [Device(memory_bytes=item) for item in memory]
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(
     sizes=tables,

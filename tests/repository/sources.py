@@ -6,6 +6,7 @@ import ast
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,9 +25,11 @@ class Module:
         """The second part of the name: `embershard.package.schema` is of `package`."""
         return self.name.split(".")[1] if "." in self.name else ""
 
+    @cache  # noqa: B019
     def tree(self) -> ast.Module:
         return ast.parse(self.path.read_text(), filename=str(self.path))
 
+    @cache  # noqa: B019
     def imports(self) -> list[Import]:
         return list(imports_of(self.tree()))
 

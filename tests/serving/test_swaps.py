@@ -146,6 +146,7 @@ def swap(server, repository, version):
     assert [package.version for package in server.packages if package.is_default] == [version]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)  # Versions load in the time that all others leave.
 def test_100_swaps_at_half_of_the_capacity(repository):
     with serve(repository, max_queued_examples=QUEUED) as server:

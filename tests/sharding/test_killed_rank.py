@@ -18,6 +18,7 @@ COLLECTIVE_SECONDS, HANG_SECONDS, DEADLINE_SECONDS = 30, 15, 90
 CASE = make_case(RANKS, sizes=[4, 2, 3], steps=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["forward", "backward", "hangs"])
 def test_a_lost_rank_ends_the_others_with_an_error(tmp_path, moment):
     context = forking()

@@ -1,5 +1,6 @@
 """Any tiling trains as whole tables do, whatever its sharding type is called."""
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -55,6 +56,7 @@ def check_rectangles(case, plan, results):
             check_close(squares, state[name, *rows, *columns])
 
 
+@pytest.mark.slow
 @settings(
     max_examples=40,
     deadline=None,

@@ -28,7 +28,7 @@ from tests.cases import refused
 from tests.training.runs import config
 
 DEADLINE_SECONDS = 250
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 FILE = """
 [data]
 name = "synthetic"
