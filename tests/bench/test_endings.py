@@ -40,7 +40,7 @@ def interrupted(number, at_request, path, *arguments):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            # Ignored by what runs in the background of a shell, and inherited.
+            # Background processes of a shell ignore SIGINT, and their children inherit that.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         running.append(process)
@@ -52,8 +52,8 @@ def interrupted(number, at_request, path, *arguments):
 
 def test_a_signal_ends_a_run_with_the_report_of_what_was_measured(tmp_path):
     path = tmp_path / "out.json"
-    # An hour: nothing but the signal ends it. Eight requests are tried before the run, and by the
-    # last of so many it is watched.
+    # Only the signal ends a run of an hour. Eight requests are tried before the run; request 1000
+    # is well within it.
     flags = ("--in-flight", "1", "--duration", "3600")
     process, out, err = interrupted(signal.SIGTERM, 1000, path, *flags)
     assert process.returncode == 143

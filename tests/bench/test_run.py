@@ -26,7 +26,7 @@ def test_the_warm_up_is_sent_and_not_counted():
 
 
 def test_an_interrupted_run_is_stopped_and_keeps_its_answers(monkeypatch):
-    """An hour: answers are kept only of a run that is over."""
+    """The run would take an hour. Only an ended run returns its answers."""
 
     def interrupt_later(run, seconds=None):
         if seconds is None:  # After the warm-up.

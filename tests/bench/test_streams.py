@@ -1,4 +1,4 @@
-"""What the load tool counts where streams misbehave."""
+"""The load tool's counts if streams misbehave."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor

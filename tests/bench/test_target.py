@@ -1,4 +1,4 @@
-"""Where load may go, and what is asked before."""
+"""Targets that may receive load, and the checks before it."""
 
 import grpc
 import pytest

@@ -97,7 +97,7 @@ def test_ctrl_c_ends_with_130_and_says_so(message, words, monkeypatch, capsys):
 
 @pytest.fixture
 def usual_signals():
-    """What SIGINT and SIGTERM do in a shell, whatever the test runner has set."""
+    """Sets SIGINT and SIGTERM as in a shell, whatever the test runner has set."""
     usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
     before = {number: signal.signal(number, action) for number, action in usual.items()}
     yield
@@ -116,7 +116,8 @@ def usual_signals():
 def test_an_interrupt_that_ends_as_another_error_is_told(number, code, words, monkeypatch, capsys):
     def interrupted(value):
         changed = threading.Condition()
-        with changed:  # Its end fails: as in a wait that has not its lock again.
+        # Leaving the block fails, as in an interrupted wait that does not hold its lock.
+        with changed:
             changed.release()
             os.kill(os.getpid(), number)
 

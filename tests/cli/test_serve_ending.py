@@ -78,7 +78,7 @@ def test_lines_that_the_log_drops_are_a_metric_and_the_next_line_says_how_many(t
         os.set_blocking(reading, False)
         result = b""
         told = 0
-        # More may be dropped before the first number of them is read.
+        # More lines may be dropped before the first count is read.
         while told == 0 or told < metric(url, "embershard_log_lines_dropped_total"):
             write_line()
             with suppress(BlockingIOError):
@@ -114,7 +114,7 @@ def test_a_second_signal_ends_a_server_in_which_work_never_ends(state, tmp_path)
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_any_number_of_sighups_start_no_thread(tmp_path):
-    """The first finds a version whose load never ends, so that none of the others is done."""
+    """The first signal loads a version that never ends loading, so the others must wait."""
     publish(tmp_path, 1)
     with serving(tmp_path, *flags()) as server:
         process = server.process.pid

@@ -50,7 +50,7 @@ def replay(server, path, *arguments):
 
 
 def in_order(recording):
-    """Calls by their arrival; they lie in the order in which they ended."""
+    """Calls by arrival. The file has them in the order in which they ended."""
     return sorted(recording.calls, key=lambda call: call.arrival_unix_us)
 
 
@@ -130,7 +130,7 @@ def test_a_full_disk_is_logged_once_and_requests_are_served_on(repository, tmp_p
         answers = ask(server, sent)
         code, _, errors = server.stop(signal.SIGTERM)
     assert code == 0
-    assert sum(answer is None for answer in answers) == 1  # The one that is always refused.
+    assert sum(answer is None for answer in answers) == 1  # One request is always refused.
     lines = [line for line in errors.splitlines() if "has ended" in line]
     assert len(lines) == 1
     assert f"recording to {path} has ended: File too large; requests are served" in lines[0]

@@ -26,7 +26,7 @@ def repository(tmp_path):
 
 @contextmanager
 def served(repository, log, *, shell="", stdout=subprocess.DEVNULL):
-    """A server's process. Its log goes to a file, what ``shell`` redirects elsewhere aside."""
+    """A server's process. Its log goes to a file, except for streams that ``shell`` redirects."""
     serve = [
         sys.executable,
         "-m",
@@ -91,7 +91,7 @@ def test_serves_and_ends_with_standard_streams_that_are_closed(repository, tmp_p
 
 
 def test_a_closed_standard_error_is_no_socket(repository, tmp_path):
-    """What libraries write there would reach a client."""
+    """Libraries write to it: if it were a socket, a client would receive their output."""
     reading, writing = os.pipe()
     with served(repository, tmp_path / "log", shell="2>&-", stdout=writing) as process:
         os.close(writing)

@@ -155,11 +155,12 @@ def is_loaded(socket, version):
 
 
 def test_a_killed_loader_leaves_the_server_serving(repository, tmp_path):
-    """Who gives the order is killed; every order is one that has something to load."""
+    """The process that orders a load is killed at random times. Every order has a version to
+    load."""
     socket = tmp_path / "control"
     chance = random.Random(3)
     script = "import sys; from pathlib import Path; from embershard.serving.control import order\n"
-    script += "print(flush=True)\n"  # What it imports takes longer than an order.
+    script += "print(flush=True)\n"  # Its imports take longer than an order.
     script += 'order(Path(sys.argv[1]), {"order": "load", "model": "ranker", "version": 1})'
     killed = 0
     with (
@@ -190,8 +191,8 @@ def test_a_killed_loader_leaves_the_server_serving(repository, tmp_path):
 def test_a_server_that_is_killed_while_it_loads_leaves_a_repository_that_serves(
     repository, tmp_path
 ):
-    """It is killed within the time that loading took before, or half a second of it; the order is
-    on its way by then."""
+    """The server is killed within half a second, or within the time that the last load took. The
+    order is on its way by then."""
     chance = random.Random(4)
     load = {"order": "load", "model": "ranker", "version": 1}
     seconds, broken_off = 0.0, 0

@@ -252,7 +252,7 @@ def test_an_export_that_cannot_be_made(tmp_path, capsys, arguments, words):
     told = capsys.readouterr()
     assert (told.out, out.exists()) == ("", False)
     assert words in told.err
-    assert told.err.count("\n") == 1  # And no bar before it.
+    assert told.err.count("\n") == 1  # No progress bar precedes it.
 
 
 def test_a_checkpoint_that_is_not_there(tmp_path, capsys):

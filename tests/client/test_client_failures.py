@@ -1,4 +1,4 @@
-"""What the client makes of failures: it tries again, gives up at the deadline, and says why."""
+"""The client's handling of failures: it tries again, gives up at the deadline, and says why."""
 
 import asyncio
 import threading

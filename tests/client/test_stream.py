@@ -26,7 +26,7 @@ def outcome(future: Future) -> object:
 
 
 def with_futures(address, request, *, timeout_seconds=30, in_flight=8, in_turn=True):
-    """What becomes of requests, one thing each. They are packed in turn anyway."""
+    """Outcome of each request: a prediction or an error. ``in_turn`` has no effect here."""
     results = []
     with Client(address, timeout_seconds=timeout_seconds) as client:
         with client.stream("ranker", in_flight=in_flight) as stream:
@@ -188,7 +188,7 @@ def test_after_a_stale_schema_the_next_request_asks_for_it(ask):
     script = [describes(1), describes(2)]
     with fake_server(stream=stale, get_model=script) as fake:
         (first,) = ask(fake.address, [{}])
-        assert type(first) is UnavailableError  # That may be sent again, as it is.
+        assert type(first) is UnavailableError  # The same request may be sent again.
         assert str(first).endswith("the model was replaced; send the request again (stale)")
 
         async def twice():
@@ -207,7 +207,7 @@ def echo_schemas(requests, context):
 
 
 def describes_age(context):
-    """As `describes(2)`, with one more dense input."""
+    """Describes `describes(2)` with one more dense input."""
     message = describes(2)(context)
     message.inputs.insert(1, message.inputs[0])
     message.inputs[1].name = "age"

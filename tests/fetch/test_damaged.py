@@ -113,7 +113,7 @@ def test_a_label_does_not_move_to_a_damaged_version_that_cannot_be_replaced(far,
     label(far, stable=1)
     (folder / CHUNK).unlink()
     (package / CHUNK).unlink()
-    flip(here / "small" / "2" / CHUNK)  # Or it would be taken from there.
+    flip(here / "small" / "2" / CHUNK)  # The fetch would copy it from this version otherwise.
     with pytest.raises((InputError, PackageError)):
         fetch(far, here)
     assert read_labels(here / "small") == {"stable": 2}
@@ -148,7 +148,7 @@ def test_a_watch_reads_a_version_once_and_again_only_what_has_changed(far, here,
     monkeypatch.setattr(local, "check_hash", lambda *value: read.append(value[1]) or check(*value))
     publish(far)
     fetch(far, here)
-    assert not read  # It was hashed as it came.
+    assert not read  # The file was hashed during its download.
     watched = Watched(far, here)
     watched.poll()
     assert CHUNK in read

@@ -31,7 +31,7 @@ from tests.package.keys import write_keys
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    """So that files have many."""
+    """Small blocks: each file has many."""
     monkeypatch.setattr(source_module, "BLOCK_BYTES", 1024)
 
 
@@ -63,7 +63,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 def interrupt_at(share):
-    """A progress that ends the fetch, as Ctrl-C does, behind a share of its bytes."""
+    """A progress function that interrupts the fetch after a share of its bytes, as Ctrl-C does."""
 
     def progress(done, total):
         if done >= share * total:

@@ -59,7 +59,7 @@ def test_an_endless_listing_is_refused(far, here, endless, monkeypatch, path):
     with refused(PackageError, "listing", "got more"):
         fetch_package(url, here, pause=never)
     assert len(sent) == 1
-    assert sent[0] < 64 << 20  # What was under way in the sockets comes on top.
+    assert sent[0] < 64 << 20  # Bytes in the sockets' buffers come on top of the limit.
 
 
 @pytest.mark.parametrize(

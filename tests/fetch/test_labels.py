@@ -12,7 +12,7 @@ from tests.fetch.conftest import label, never, publish, versions_in
 
 @pytest.fixture(params=["file", "s3", "http"])
 def served(request, far):
-    """A source of each kind, and how a change in its folder gets there."""
+    """A source of each kind, and a function that publishes a change of its folder."""
     if request.param == "file":
         return far.as_uri(), lambda: None
     if request.param == "http":

@@ -65,7 +65,7 @@ def test_former_stable_versions_stay_before_failed_canaries(far, here):
     watched = Watched(far, here, keep=1, selection=both)  # The watch was started again.
     assert poll(stable=2, canary=5) == [1, 2, 5]
     assert poll(stable=2) == [1, 2]
-    assert poll(stable=6) == [2, 6]  # The one that was stable last.
+    assert poll(stable=6) == [2, 6]  # Version 2 was stable last.
     assert {path.name for path in (here / "small").glob(".stable-*")} == {".stable-2"}
 
 

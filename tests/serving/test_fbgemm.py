@@ -59,7 +59,7 @@ def package(tmp_path_factory):
 
 
 def load(folder: Path, fbgemm: str) -> str:
-    """What a process says that loads it: whether FBGEMM is loaded, or why it failed."""
+    """Output of a process that loads the program: whether FBGEMM is loaded, or the error."""
     ended = subprocess.run(
         [sys.executable, "-c", LOAD, folder, fbgemm],
         cwd=ROOT,

@@ -58,7 +58,7 @@ def test_none_is_lost_none_is_answered_twice_and_memory_does_not_grow(repository
         def send(numbers):
             for number in numbers:
                 answers.free.acquire()
-                # A field appended to a message is a field of it.
+                # Appending a serialized message sets its fields in the first.
                 request = pb.PredictRequest(request_id=str(number)).SerializeToString()
                 call = predict.future(bodies[number % 50] + request, timeout=TIMEOUT_SECONDS)
                 call.add_done_callback(lambda call, number=number: answers.take(number, call))

@@ -1,4 +1,4 @@
-"""What the extension says may quote anything, and arrives as an error of ours."""
+"""Errors of the extension may quote any text, and arrive as an EmbershardError."""
 
 import io
 import shutil

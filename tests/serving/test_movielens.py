@@ -81,7 +81,8 @@ def cut(whole: Asked, sizes) -> list[Asked]:
 
 @st.composite
 def changes(draw):
-    """What to ask: a user, how many of its examples, what to leave out or empty, how to cut."""
+    """Draws a user, inputs to leave out, examples to empty, and the sizes of the parts to cut
+    into."""
     count = draw(st.integers(1, CANDIDATES))
     sizes, left = [], count
     while left:

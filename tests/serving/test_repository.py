@@ -1,4 +1,4 @@
-"""What is wrong with a repository, said before anything is loaded from it."""
+"""Errors of a repository are reported before anything is loaded from it."""
 
 import pytest
 

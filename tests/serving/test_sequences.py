@@ -102,7 +102,7 @@ def test_a_request_without_examples_gets_the_outputs_of_its_request(stored):
     assert list(alone) == ["history_mean"]
     assert np.abs(alone["history_mean"] - expected).max() <= 1e-5
 
-    # Between others, and with others like it.
+    # The empty request between others, and among empty ones.
     other = dataclasses.replace(one, sparse={"history": [[120]]})
     for group in ([one, none, other], [none, other], [none, none], [other, none]):
         actual = answers(local, *group, outputs=["history_mean"])

@@ -49,10 +49,10 @@ def test_futures_hold_the_answers_that_predict_gives(client):
     ["embershard.v1.Predictor/PredictStream", "inference.GRPCInferenceService/ModelStreamInfer"],
 )
 def test_headers_come_before_the_first_request(server, method):
-    sent = queue.SimpleQueue()  # Nothing: the client waits for headers.
+    sent = queue.SimpleQueue()  # Stays empty: the client waits for headers.
     with grpc.insecure_channel(server.address) as channel:
         call = channel.stream_stream(f"/{method}")(iter(sent.get, None), timeout=TIMEOUT_SECONDS)
-        call.initial_metadata()  # Waits for them.
+        call.initial_metadata()  # Waits for the headers.
         assert call.is_active()
         sent.put(None)
         assert call.code() is grpc.StatusCode.OK
@@ -88,7 +88,7 @@ def test_requests_of_a_stream_that_the_server_ended_fail_and_another_stream_is_t
         client = Client(server.address, timeout_seconds=TIMEOUT_SECONDS)
         stream = client.stream("ranker")
         stream.predict(**inputs(1)).result()
-    stream._reader.join(TIMEOUT_SECONDS)  # The server's end has arrived.
+    stream._reader.join(TIMEOUT_SECONDS)  # Waits until the client knows that the server has ended.
     with pytest.raises(UnavailableError, match="shutting down"):
         stream.predict(**inputs(1))
     stream.close()

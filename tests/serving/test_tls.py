@@ -176,12 +176,12 @@ def test_files_that_cannot_be_used_leave_the_certificate_as_it_was(
                 with connected(server, ca=ca) as client:
                     client.predict("ranker", **REQUEST)
         said = [record.getMessage() for record in caplog.records]
-        assert len(said) == 1  # Once a change.
+        assert len(said) == 1  # One line for each change.
         assert words in said[0]
         assert said[0].endswith("; the certificate before it holds on")
         assert server.metrics().total("embershard_certificate_expiry_time_seconds") == before
 
-        renewed.write(tmp_path, "server")  # Now whole.
+        renewed.write(tmp_path, "server")  # The certificate fits the key again.
         with connected(server, ca=ca) as client:
             client.predict("ranker", **REQUEST)
         after = server.metrics().total("embershard_certificate_expiry_time_seconds")

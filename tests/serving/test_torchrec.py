@@ -31,7 +31,7 @@ SCOPES = {item.name: item.scope for item in (*SCHEMA.dense, *SCHEMA.sparse)}
 
 
 def varint(value):
-    value %= 1 << 64  # As protobuf writes a negative int32.
+    value %= 1 << 64  # Protobuf writes a negative int32 as 64 bits.
     out = b""
     while value > 0x7F:
         out += bytes([value & 0x7F | 0x80])
@@ -97,7 +97,7 @@ def predictions(data):
 
 
 def per_example(request, name, values):
-    """Of an input in request scope: once for every example, as TorchRec's clients have all."""
+    """Repeats an input in request scope for every example, as TorchRec's clients send it."""
     return list(values) * request.num_examples if SCOPES[name] == "request" else list(values)
 
 

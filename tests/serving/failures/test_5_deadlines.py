@@ -38,5 +38,5 @@ def test_one_that_waits_is_answered_while_the_batch_before_it_runs_on(server, ch
     assert not any(queued(server).values())
     assert outputs_of(running.result())["score"].shape == (EXAMPLES,)
     until(lambda: is_idle(server))
-    assert server.metrics().total("embershard_batches") == 1  # Nothing was computed for the other.
+    assert server.metrics().total("embershard_batches") == 1  # The other request was not computed.
     assert outcomes(server) == {("OK", ""): 1, ("DEADLINE_EXCEEDED", "expired"): 1}

@@ -1,4 +1,4 @@
-"""What the page is made of, and the figures it asks for."""
+"""The files of the status page, and the figures that it requests."""
 
 import json
 import re
@@ -23,7 +23,7 @@ def server():
 
 @pytest.fixture
 def history(server):
-    """Of three seconds: a busy one between two idle ones."""
+    """History of three seconds: a busy one between two idle ones."""
     seconds, clock = iter(range(4)), iter(range(999, 1003))
     kept = History(
         server.metrics, monotonic=lambda: float(next(seconds)), wall=lambda: float(next(clock))

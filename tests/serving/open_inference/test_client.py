@@ -33,7 +33,7 @@ def good(seed: int = 0, examples: int = 12, *, is_packed: bool = True):
 def assert_equal(
     result: triton.InferResult, outputs: dict[str, np.ndarray], *, tolerance: float = 0.0
 ) -> None:
-    """Bit for bit, unless a tolerance is given: of a request that may be merged with others."""
+    """Compares bit for bit, unless the request may be merged with others: then with a tolerance."""
     assert [output.name for output in result.get_response().outputs] == list(outputs)
     for name, values in outputs.items():
         np.testing.assert_allclose(

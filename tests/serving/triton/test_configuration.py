@@ -31,7 +31,7 @@ EXAMPLE = ROOT / "model_repo" / "tiny"
 
 
 def parsed(text: str) -> model_config_pb2.ModelConfig:
-    """As Triton reads it: what it does not know is an error."""
+    """Parses the text as Triton does: unknown fields are errors."""
     return text_format.Parse(text, model_config_pb2.ModelConfig())
 
 

@@ -1,4 +1,4 @@
-"""What model_repo/README.md and docs/triton.md print works as it is printed."""
+"""The examples that model_repo/README.md and docs/triton.md print work as printed."""
 
 import json
 import math

@@ -1,5 +1,5 @@
-"""What our own server refuses, Triton refuses: the backend in the same words, Triton's core, which
-looks at names and fixed shapes before the backend does, in its own."""
+"""Triton refuses the requests that our own server refuses. The backend uses the same words.
+Triton's core checks names and fixed shapes first, and uses its own words."""
 
 import re
 
