@@ -195,7 +195,7 @@ def test_requests_that_name_no_model_are_refused_before_the_load(tmp_path, capsy
     assert "no model is named, expected one of 'a'; 'b'" in capsys.readouterr().err
 
 
-def test_requests_that_name_their_model_may_find_it_beside_others(tmp_path):
+def test_requests_that_name_their_model_find_it_among_others(tmp_path):
     naming = pb.PredictRequest(model="ranker", num_examples=1).SerializeToString()
     # A request that was refused may be answered now.
     calls = [call(naming, 1), call(b"", 2, code=3)]

@@ -99,7 +99,7 @@ def test_five_titles_are_recommended(demo):
     assert all(re.search(r"\(19\d\d\)$", title) for title in titles)
 
 
-def test_recommendations_are_for_a_user_of_the_training_vocabulary(demo):
+def test_recommendations_are_for_a_user_seen_in_training(demo):
     (user,) = re.findall(r"^user (\d+) may like$", demo[0], flags=re.MULTILINE)
     schema = Package.open(demo[2] / "repository/movielens/1").schema()
     (users,) = [item.ids for item in schema.sparse if item.name == "user"]

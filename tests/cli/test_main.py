@@ -25,7 +25,7 @@ def test_python_dash_m_is_the_command():
 @pytest.mark.parametrize(
     "arguments", [[], ["sreve"], ["serve"], ["serve", ".", "--prot", "1"]], ids=" ".join
 )
-def test_a_command_line_that_means_nothing_ends_with_2_and_one_line(arguments, capsys):
+def test_a_meaningless_command_line_ends_with_2_and_one_line(arguments, capsys):
     with pytest.raises(SystemExit) as ended:
         cli.main(arguments)
     assert ended.value.code == 2
@@ -215,7 +215,7 @@ print(code, sorted(loaded))
     assert ended.stdout.splitlines()[-1] == "0 []", ended.stderr
 
 
-def test_training_where_only_a_server_is_installed_says_what_it_needs():
+def test_training_in_a_server_installation_says_what_it_needs():
     program = (
         "import sys; sys.modules['torchmetrics'] = None; from embershard.cli import main; "
         "sys.exit(main(['train', 'examples/movielens/movielens.toml']))"

@@ -54,7 +54,7 @@ def test_no_thread_begins_before_it_has_blocked_the_signals():
     assert code == 1
 
 
-def test_under_load_a_signal_ends_it_with_every_accepted_request_answered(repository):
+def test_under_load_a_signal_ends_it_after_all_accepted_requests(repository):
     request = random_request(500)
     message = named(request).SerializeToString()
     with serving(repository, "--threads", 1) as server:
@@ -74,7 +74,7 @@ def test_under_load_a_signal_ends_it_with_every_accepted_request_answered(reposi
             assert abs(outputs_of(call.result())["score"] - first).max() <= 1e-6
 
 
-def test_the_whole_request_is_one_of_options(repository):
+def test_flags_reach_the_server(repository):
     options = ["--plan", "2xcpu", "--tables", "resident", "--host", "localhost"]
     options += ["--model", "ranker", "--model-version", 1, "--default-timeout-ms", 5000]
     with serving(repository, *options) as server:
@@ -98,7 +98,7 @@ def test_as_many_files_may_be_open_as_the_system_allows(repository, few_files):
         assert resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE) == (most, most)
 
 
-def test_a_table_cut_short_while_it_is_served_ends_it_with_a_word(repository, tmp_path):
+def test_a_served_table_that_is_cut_short_ends_it_with_a_word(repository, tmp_path):
     shutil.copytree(repository, tmp_path / "repository")
     with serving(tmp_path / "repository", "--threads", 1) as server:
         for chunk in (tmp_path / "repository/ranker/1/tables").rglob("*.safetensors"):

@@ -55,7 +55,7 @@ def test_a_log_that_is_not_read_stops_no_connection(tmp_path):
             assert client.predict("ranker", **REQUEST).version == 1
 
 
-def test_lines_that_the_log_drops_are_a_metric_and_the_next_line_says_how_many(tmp_path):
+def test_dropped_log_lines_are_in_a_metric_and_in_the_next_line(tmp_path):
     publish(tmp_path / "repository", 1)
     control = tmp_path / "control"
     arguments = (*flags(), *metrics_flags(), "--control", control)
@@ -89,7 +89,7 @@ def test_lines_that_the_log_drops_are_a_metric_and_the_next_line_says_how_many(t
 
 @pytest.mark.slow
 @pytest.mark.parametrize("state", [endless_program, endless_load, endless_unloaded])
-def test_sigterm_ends_a_server_in_which_work_never_ends_with_the_drain_timeout(state, tmp_path):
+def test_sigterm_ends_endless_work_at_the_drain_timeout(state, tmp_path):
     with state(tmp_path) as server:
         code, _, log = server.stop(signal.SIGTERM)
     assert code == 1

@@ -37,7 +37,7 @@ def server(repository):
         yield running
 
 
-def test_with_no_file_left_open_connections_are_served_and_others_once_there_is_room(server):
+def test_without_files_open_connections_are_served_others_wait(server):
     with connected(server) as channel:
         expected = score(channel)
         number = server.process.pid

@@ -77,7 +77,7 @@ def test_serves_and_ends_with_standard_output_on_a_full_disk(repository, tmp_pat
     assert (tmp_path / "log").read_text().count(words) == 1
 
 
-def test_serves_and_ends_with_standard_output_whose_reader_is_closed(repository, tmp_path):
+def test_serves_and_ends_if_the_reader_of_its_output_is_closed(repository, tmp_path):
     reading, writing = os.pipe()
     os.close(reading)
     with served(repository, tmp_path / "log", stdout=writing) as process:

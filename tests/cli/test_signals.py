@@ -67,7 +67,7 @@ def test_outside_the_main_thread_nothing_changes(with_default):
     assert results == [signal.SIG_DFL]
 
 
-def test_threads_of_idle_priority_get_a_processor_as_others_do_before_the_end(monkeypatch):
+def test_idle_threads_get_the_usual_priority_before_the_end(monkeypatch):
     """Raising a priority takes CAP_SYS_NICE here, so the test looks at the calls only."""
     scheduled = {os.getpid(): os.SCHED_OTHER, 7: os.SCHED_IDLE, 8: os.SCHED_BATCH, 9: None}
 
@@ -137,7 +137,7 @@ sys.exit(main(["verify", sys.argv[1]]))
         "SIGHUP": (signal.SIGHUP, 129, "ended by SIGHUP"),
     },
 )
-def test_a_command_ends_with_a_line_and_the_code_that_shells_give(repository, number, code, words):
+def test_a_command_ends_with_a_line_and_the_shells_exit_code(repository, number, code, words):
     with Started(WORKING, repository / "ranker" / "1") as command:
         assert command.first == "working\n"
         assert command.end(number) == (code, f"embershard verify: {words}")

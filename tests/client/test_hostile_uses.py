@@ -49,7 +49,7 @@ def answers_of_no_shape(requests, context):
         yield of_no_shape(request.request_id)
 
 
-def test_a_callback_that_raises_what_is_no_exception_ends_no_stream(caplog):
+def test_a_callback_that_raises_a_base_exception_ends_no_stream(caplog):
     def leaves(future):
         raise SystemExit(3)
 

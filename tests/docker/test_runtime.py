@@ -77,7 +77,7 @@ def test_training_and_tests_are_left_behind():
     assert not held & {"fbgemm_gpu_cpu", "fbgemm-gpu-cpu", "torchmetrics", "pytest", "mypy", "pip"}
 
 
-def test_every_library_comes_from_the_packages_that_the_image_installs():
+def test_every_library_comes_from_the_images_packages():
     (extension,) = (RUNTIME / "lib").glob(
         "python3.*/site-packages/embershard/serving/_predictor*.so"
     )

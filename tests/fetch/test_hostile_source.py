@@ -116,7 +116,7 @@ class Silent(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.mark.parametrize("selection", [Selection(), Selection(model="small")])
-def test_a_server_that_falls_silent_ends_the_fetch_at_the_stall_timeout(far, here, selection):
+def test_a_server_that_falls_silent_ends_at_the_stall_timeout(far, here, selection):
     far.mkdir()
     Silent.over.clear()
     with web_server(Silent, far) as url:
@@ -127,7 +127,7 @@ def test_a_server_that_falls_silent_ends_the_fetch_at_the_stall_timeout(far, her
 
 @pytest.mark.parametrize("protocol", ["http", "s3"])
 @pytest.mark.parametrize("selection", [Selection(), Selection(model="small")])
-def test_a_server_that_never_answers_ends_the_fetch_at_the_stall_timeout(
+def test_a_server_that_never_answers_ends_at_the_stall_timeout(
     here, store, monkeypatch, protocol, selection
 ):
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -100,7 +100,7 @@ def kill_and_restart(pod, what):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", [1])
-def test_label_moves_reach_every_pod_and_killed_pods_serve_the_labelled_version(store, pods, seed):
+def test_label_moves_reach_every_pod_also_killed_ones(store, pods, seed):
     chance = random.Random(seed)
     rounds = chance.sample(KILLED, len(KILLED))
     labelled = 3

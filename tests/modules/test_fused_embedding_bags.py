@@ -111,7 +111,7 @@ def test_sgd_in_backward_is_torch_sgd(device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_rowwise_adagrad_in_backward_is_the_formula_on_plain_gradients(device):
+def test_rowwise_adagrad_in_backward_equals_its_formula(device):
     plain, fused = twins(device, optimizer="rowwise_adagrad", learning_rate=0.2, eps=1e-4)
     momentum = {
         name: torch.zeros(len(weight), device=device) for name, weight in plain.named_parameters()

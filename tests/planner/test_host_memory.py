@@ -55,7 +55,7 @@ def test_every_row_in_unified_memory_is_read_over_the_link():
     assert memory.tolist() == [-3600, 3600]
 
 
-def test_rows_missing_in_a_cache_are_read_and_others_written_back():
+def test_rows_missing_in_a_cache_are_read_others_written_back():
     seconds, memory = _added("fused_uvm_caching")
     distinct = 100 * (1 - np.exp(-0.5))
     assert seconds == pytest.approx([2 * 50 * 0.25 * 32e-6, 2 * distinct * 4e-6])

@@ -95,7 +95,7 @@ def test_no_missing_file_passes(copy):
         path.write_bytes(whole)
 
 
-def test_a_server_does_not_start_with_a_damaged_file_and_says_which(copy):
+def test_a_server_does_not_start_and_names_the_damaged_file(copy):
     chance = random.Random(7)
     for path in files_of(copy):
         whole = path.read_bytes()

@@ -45,7 +45,7 @@ class Answers:
 
 @pytest.mark.slow
 @pytest.mark.timeout(TIMEOUT_SECONDS)
-def test_none_is_lost_none_is_answered_twice_and_memory_does_not_grow(repository):
+def test_every_request_is_answered_once_and_memory_does_not_grow(repository):
     requests = [random_request(1 + seed % 20, seed=seed) for seed in range(50)]
     bodies = [named(request).SerializeToString() for request in requests]
     answers = Answers(REQUESTS)

@@ -171,7 +171,7 @@ def test_examples_ids_and_batches_are_counted(traffic):
     assert histogram(traffic, "batch_fill_ratio") == (2, 5 / 256)
 
 
-def test_what_passed_validation_is_counted_though_the_queue_refused_it(traffic):
+def test_valid_requests_that_the_queue_refuses_are_counted(traffic):
     assert histogram(traffic, "request_examples") == (3, 3 + 2 + 2)
     assert histogram(traffic, "request_ids") == (3, sum(IDS) + 3)
     result = traffic.metrics.histogram("embershard_request_ids")

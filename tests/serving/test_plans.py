@@ -106,7 +106,7 @@ def test_any_plan_gives_the_scores_of_one_device(package, local, data, request):
         assert_same(answers(predictor, request), answers(local, request), TOLERANCE)
 
 
-def test_a_server_serves_the_plan_it_is_told_and_keeps_it_while_others_are_added(own, local):
+def test_a_server_keeps_its_plan_while_others_are_added(own, local):
     opened = Package.open(own)
 
     def add(name):

@@ -124,7 +124,7 @@ def test_the_program_is_given_a_row_for_each_request_of_a_batch(package):
     assert [scores(answer) for answer in answers] == [[3.0] * CANDIDATES] * 3
 
 
-def test_a_server_maps_and_looks_up_each_users_ids_once_also_in_mixed_batches(package):
+def test_a_server_looks_up_each_users_ids_once_in_mixed_batches(package):
     users, sent = range(16), 0
     largest = 0.0
     with (

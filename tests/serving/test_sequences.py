@@ -92,7 +92,7 @@ def test_a_plan_over_two_devices_does_not_change_one_bit(tmp_path):
 HISTORY = {"history": [[100, 101, 139]], "user": [[1]]}
 
 
-def test_a_request_without_examples_gets_the_outputs_of_its_request(stored):
+def test_a_request_without_examples_gets_request_outputs(stored):
     local, oracle = stored
     one = Asked(1, dense={"age": [0.5], "price": [3.0]}, sparse=HISTORY)
     none = Asked(0, dense={"age": [0.5]}, sparse=HISTORY)

@@ -81,7 +81,7 @@ def test_a_closed_stream_and_a_closed_client_say_so(server):
         client.stream("ranker")
 
 
-def test_requests_of_a_stream_that_the_server_ended_fail_and_another_stream_is_the_callers_to_open(
+def test_requests_fail_on_a_stream_that_the_server_ended(
     repository,
 ):
     with serve(repository) as server:
@@ -119,7 +119,7 @@ def test_asyncio_gives_the_same_answers_and_errors(client, server):
     assert str(failed) == str(told.value)
 
 
-def test_the_load_tool_counts_requests_on_streams_as_those_of_calls(server):
+def test_the_load_tool_counts_streams_requests_as_calls(server):
     requests = [random_request(2, seed=seed) for seed in range(10)]
     pool = [PooledRequest(named(request).SerializeToString(), 2, 1) for request in requests]
     options = LoadOptions(

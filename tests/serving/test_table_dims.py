@@ -151,7 +151,7 @@ def stored(request, tmp_path_factory):
     return export_model(every_dim(), SCHEMA, out, weights=request.param)
 
 
-def test_served_vectors_of_any_dim_are_the_stored_ones_without_padding(stored):
+def test_served_vectors_of_any_dim_have_no_padding(stored):
     predictor, oracle = MessagePredictor(stored, threads=1), Oracle(stored)
 
     for request in (asked_of(1, 1), asked_of(7, 3), asked_of(60, 3)):

@@ -227,7 +227,7 @@ def test_fields_that_it_does_not_know_are_nothing(ask):
         "negative-id": {"sparse": {"category": [[0], [-1], []]}},
     },
 )
-def test_requests_that_validation_refuses_are_refused_in_the_same_words(ask, channel, change):
+def test_requests_are_refused_in_the_same_words(ask, channel, change):
     requests = request()
     requests = replace(
         requests,
@@ -328,7 +328,7 @@ HEAD = number(1, 2) + floats(2, 4, [1, 2, 3, 4, 1, 6, 3, 8])
         ),
     },
 )
-def test_what_contradicts_itself_is_refused_and_nobody_else_notices(ask, message, words):
+def test_contradictory_requests_are_refused_and_disturb_nobody(ask, message, words):
     assert refused(ask, message) == (Code.INVALID_ARGUMENT, words)
     assert predictions(ask(encoded(request())))["default"].shape == (3,)
 

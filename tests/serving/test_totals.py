@@ -25,7 +25,7 @@ def test_of_the_versions_that_are_served_it_is_the_sum():
     assert total.by("embershard_device_rows", "device") == {"cpu:0": 2 * 701, "cpu:1": 2 * 702}
 
 
-def test_what_an_ended_version_counted_stays_and_what_it_held_does_not():
+def test_counts_of_an_ended_version_stay_but_not_its_gauges():
     totals = Totals()
     totals.add(server(one()))
     total = totals.add(server(idle(4)))

@@ -187,7 +187,7 @@ def refused_to_refresh(server):
     return False
 
 
-def test_a_publisher_killed_at_any_moment_leaves_a_repository_that_serves(repository):
+def test_a_killed_publisher_leaves_a_repository_that_serves(repository):
     """This publisher copies in place, which none should do. A half-copied version does not load."""
     chance = random.Random(11)
     refused = 0

@@ -29,7 +29,7 @@ def server(heavy):
         yield running
 
 
-def test_one_that_waits_is_answered_while_the_batch_before_it_runs_on(server, channel):
+def test_a_waiting_request_expires_while_the_batch_runs_on(server, channel):
     running = run_long(server, channel, timeout=WAIT_SECONDS)
     waiting = predictor(channel).future(body(2))
     assert waiting.code() is Code.DEADLINE_EXCEEDED

@@ -33,7 +33,7 @@ def server(heavy):
         yield running
 
 
-def test_the_queue_fills_and_the_rest_is_refused_while_the_batch_runs(server, channel, heavy):
+def test_the_queue_fills_and_the_rest_is_refused_meanwhile(server, channel, heavy):
     bodies = [body(EACH, seed=number) for number in range(3 * FIT)]
     running = run_long(server, channel, timeout=WAIT_SECONDS)
     calls = [predictor(channel).future(body, timeout=WAIT_SECONDS) for body in bodies]

@@ -102,7 +102,7 @@ def test_a_version_has_a_line(history):
     }
 
 
-def test_several_models_are_counted_and_none_without_default_has_a_version(history):
+def test_several_models_count_and_only_defaults_have_a_version(history):
     several = shown(history, served(), served("finder", 2))
     assert (several["model"], several["version"]) == ("2 models", 0)
     without = shown(history, served(is_default=False))

@@ -136,7 +136,7 @@ def test_async_infer_gives_the_same(client, our_outputs):
     assert request == {}
 
 
-def test_stream_infer_gives_the_same_and_a_bad_request_fails_alone(client, our_outputs):
+def test_stream_infer_agrees_and_a_bad_request_fails_alone(client, our_outputs):
     answers: queue.Queue = queue.Queue()
     request = {}
     client.start_stream(lambda result, error: answers.put((result, error)), stream_timeout=60)

@@ -84,7 +84,7 @@ class Refusing(io.BytesIO):
         return super().write(data)
 
 
-def test_lines_that_the_stream_does_not_take_are_counted_in_the_next():
+def test_lines_that_the_stream_refuses_are_counted_in_the_next():
     stream = Refusing(refused=3)
     log = EventLog(stream, wall=lambda: NEW_YEAR)
     for _ in range(3):
@@ -112,7 +112,7 @@ class Blocked(io.BytesIO):
         return super().write(data)
 
 
-def test_lines_beyond_the_queue_are_dropped_and_counted_in_the_next_that_finds_room():
+def test_lines_beyond_the_queue_are_counted_in_the_next():
     stream = Blocked()
     log = EventLog(stream, wall=lambda: NEW_YEAR)
     log.write("first", {})
@@ -131,7 +131,7 @@ def test_lines_beyond_the_queue_are_dropped_and_counted_in_the_next_that_finds_r
     assert results[-1] == "after lines_lost=5"
 
 
-def test_closing_waits_no_longer_than_it_is_told_for_a_blocked_reader():
+def test_closing_waits_for_a_blocked_reader_up_to_its_timeout():
     stream = Blocked()
     log = EventLog(stream)
     log.write("first", {})
@@ -142,7 +142,7 @@ def test_closing_waits_no_longer_than_it_is_told_for_a_blocked_reader():
     stream.go_on.set()
 
 
-def test_a_descriptor_gets_lines_whole_also_where_it_does_not_wait():
+def test_a_non_blocking_descriptor_gets_whole_lines():
     with small_pipe() as (reading, writing):
         fill(writing)
         os.set_blocking(writing, False)

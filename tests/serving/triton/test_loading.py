@@ -120,7 +120,7 @@ def test_the_backend_alone_is_a_whole_configuration(client, ranker, local, batch
     assert_it_answers(client, local)
 
 
-def test_a_wrong_configuration_is_refused_and_a_right_one_loads_then(client, ranker, local):
+def test_a_right_configuration_loads_after_a_wrong_one(client, ranker, local):
     config = ranker.parent / "config.pbtxt"
     good = config.read_text()
     wrong = 'parameters { key: "plna" value { string_value: "2xcpu" } }\n'
