@@ -148,8 +148,7 @@ def test_load_and_unload_over_the_socket(repository, tmp_path):
 
 def is_loaded(socket, version):
     states = {
-        version["version"]: version["state"]
-        for version in order(socket, {"order": "index"})["index"]
+        entry["version"]: entry["state"] for entry in order(socket, {"order": "index"})["index"]
     }
     return states[version] == "ready"
 

@@ -12,7 +12,7 @@ import pytest
 
 from embershard.client import AsyncClient, Client, Lists
 from embershard.client import core as core_module
-from embershard.client import status as retry_module
+from embershard.client import status as status_module
 from embershard.client.async_client import AsyncCore
 from embershard.client.client import BlockingCore
 from embershard.errors import (
@@ -45,7 +45,7 @@ def pauses(monkeypatch):
 
 
 def set_clock(monkeypatch, monotonic):
-    for module in (core_module, retry_module):
+    for module in (core_module, status_module):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=monotonic))
 
 

@@ -25,14 +25,14 @@ def outcome(future: Future) -> object:
     return future.exception(timeout=30) or future.result()
 
 
-def with_futures(address, request, *, timeout_seconds=30, in_flight=8, in_turn=True):
+def with_futures(address, wanted, *, timeout_seconds=30, in_flight=8, in_turn=True):
     """Outcome of each request: a prediction or an error. ``in_turn`` has no effect here."""
     results = []
     with Client(address, timeout_seconds=timeout_seconds) as client:
         with client.stream("ranker", in_flight=in_flight) as stream:
-            for item in request:
+            for request in wanted:
                 try:
-                    results.append(stream.predict(**{**INPUTS, **item}))
+                    results.append(stream.predict(**{**INPUTS, **request}))
                 except Exception as error:
                     results.append(error)
         return [outcome(result) if isinstance(result, Future) else result for result in results]

@@ -49,9 +49,9 @@ def refusal_of_manifest(path, value):
         inside = inside[step]
     inside[path[-1]] = value
     document["schema"] = fingerprint_of(document["inputs"], document["outputs"])
-    with pytest.raises(PackageError) as refused:
+    with pytest.raises(PackageError) as raised:
         parse_manifest(json.dumps(document).encode())
-    return str(refused.value)
+    return str(raised.value)
 
 
 def sequence_table(name):

@@ -59,9 +59,9 @@ def test_ids_and_weights_may_be_columns_of_matrices(is_weighted):
     )
     ids = torch.tensor([[1, 7], [2, 1_700_000_000], [3, -5], [4, 6]])[:, 0]
     weights = torch.tensor([[1.0, 9.0], [2.0, 9.0], [3.0, 9.0], [4.0, 9.0]])[:, 0]
-    value = weights if is_weighted else None
+    own_weights = weights if is_weighted else None
     features = KeyedJaggedTensor(
-        keys=["u"], values=ids, weights=value, lengths=torch.tensor([1, 3])
+        keys=["u"], values=ids, weights=own_weights, lengths=torch.tensor([1, 3])
     )
     collection(features).values().sum().backward()
     expected = torch.zeros(10, 4)

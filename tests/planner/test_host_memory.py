@@ -83,7 +83,7 @@ def test_the_table_looked_up_least_lies_in_the_hosts_memory():
 def test_tables_lie_on_the_device_if_it_has_memory_for_them():
     device = Device(memory_bytes=10_000_000, host_memory_bytes=10_000_000)
     plan = _planner([device] * 2).plan(model_of((3000, 64), (3000, 64)), sharders())
-    assert {feature.compute_kernel for feature in plan.plan["sparse"].values()} == {"fused"}
+    assert {sharding.compute_kernel for sharding in plan.plan["sparse"].values()} == {"fused"}
 
 
 @cases(

@@ -96,8 +96,8 @@ def changes(draw):
     }
 
 
-def changed(request: list[Asked], change) -> Asked:
-    whole = request[change["user"]].examples(0, sum(change["sizes"]))
+def changed(requests: list[Asked], change) -> Asked:
+    whole = requests[change["user"]].examples(0, sum(change["sizes"]))
     sparse = {name: lists for name, lists in whole.sparse.items() if name not in change["left_out"]}
     for name in {"item", "genres"} & set(sparse):
         lists = sparse[name]

@@ -139,7 +139,7 @@ def _driver() -> tuple[subprocess.Popen[str], int]:
         said = []
         for line in driver.stdout:
             said.append(line)
-            if plan := re.search(r"started successfully on port (\d+)", line):
-                return driver, int(plan[1])
+            if match := re.search(r"started successfully on port (\d+)", line):
+                return driver, int(match[1])
         driver.wait(TIMEOUT_SECONDS)
     raise AssertionError(f"chromedriver: expected a port, got {''.join(said)!r}")

@@ -241,8 +241,8 @@ def test_without_file_descriptors_it_waits_and_says_so_once(server, monkeypatch,
         until(lambda: caplog.messages)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-        for table in kept:
-            table.close()
+        for kept_socket in kept:
+            kept_socket.close()
     for client in clients:
         assert client.recv(1 << 16).startswith(b"HTTP/1.1 200 OK")
         client.close()
