@@ -84,7 +84,7 @@ def test_what_does_not_print_is_escaped_as_json_does():
     assert printable("a\n\x1b", keep="\n") == "a\n\\u001b"
 
 
-def test_of_many_names_the_first_are_shown_and_how_many_more_there_are():
+def test_many_names_show_the_first_ones_and_the_number_of_others():
     assert names_text(["b", "a"]) == "a, b"
     assert names_text(["c", "a", "b"], shown=2) == "a, b, 1 more"
 

@@ -38,9 +38,7 @@ MB = 1 << 20
         "own-cgroup-unknown": ("", {"memory.max": 16 * MB}, 16 * MB),
     },
 )
-def test_memory_limit_is_the_tightest_of_the_own_cgroup_and_its_parents(
-    tmp_path, own, limits, expected
-):
+def test_memory_limit_is_the_tightest_of_cgroup_and_parents(tmp_path, own, limits, expected):
     cgroups = tmp_path / "cgroups"
     for file, limit in limits.items():
         (cgroups / file).parent.mkdir(parents=True, exist_ok=True)

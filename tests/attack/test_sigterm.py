@@ -14,7 +14,7 @@ GIVE_UP_SECONDS = 60
 @pytest.mark.attack
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("state", STATES)
-def test_sigterm_ends_the_process_within_the_drain_timeout_and_two_seconds(state, tmp_path):
+def test_sigterm_ends_it_within_drain_timeout_and_two_seconds(state, tmp_path):
     with STATES[state](tmp_path) as server:
         started = time.monotonic()
         server.process.send_signal(signal.SIGTERM)

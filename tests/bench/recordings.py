@@ -17,7 +17,7 @@ def framed(message: bytes) -> bytes:
 
 
 def header(**fields) -> bytes:
-    """Of what the fake predictor serves."""
+    """Header of a recording of the fake predictor."""
     return recording_pb2.RecordingHeader(
         **{
             "magic": "embershard recording",

@@ -47,7 +47,7 @@ def test_a_bench_prints_a_table_and_writes_its_report(capsys, monkeypatch, tmp_p
     assert document["by_code"] == {"OK": 40}
 
 
-def test_a_bench_without_a_rate_sends_one_request_after_the_other(capsys):
+def test_without_a_rate_one_request_follows_the_other(capsys):
     with fake_predictor() as fake:
         assert bench(fake, "--requests", "5") == 0
     assert "closed loop, 1 in flight" in capsys.readouterr().out

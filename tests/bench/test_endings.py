@@ -40,7 +40,7 @@ def interrupted(number, at_request, path, *arguments):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            # Ignored by what runs in the background of a shell, and inherited.
+            # Background processes of a shell ignore SIGINT, and their children inherit that.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         running.append(process)
@@ -50,10 +50,10 @@ def interrupted(number, at_request, path, *arguments):
             process.kill()
 
 
-def test_a_signal_ends_a_run_with_the_report_of_what_was_measured(tmp_path):
+def test_a_signal_ends_a_run_with_the_report_until_then(tmp_path):
     path = tmp_path / "out.json"
-    # An hour: nothing but the signal ends it. Eight requests are tried before the run, and by the
-    # last of so many it is watched.
+    # Only the signal ends a run of an hour. Eight requests are tried before the run; request 1000
+    # is well within it.
     flags = ("--in-flight", "1", "--duration", "3600")
     process, out, err = interrupted(signal.SIGTERM, 1000, path, *flags)
     assert process.returncode == 143
@@ -84,7 +84,7 @@ def test_a_signal_before_anything_was_measured_leaves_no_report(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_signal_while_the_server_is_asked_at_the_end_keeps_the_report(capsys, monkeypatch):
+def test_a_signal_during_the_last_model_call_keeps_the_report(capsys, monkeypatch):
     calls = []
 
     def ask(*arguments, **options):

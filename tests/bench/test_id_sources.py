@@ -1,4 +1,4 @@
-"""Who says which ids there are, and in which order they are believed."""
+"""Sources of ids, and their order of precedence."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ GOLDEN = ROOT / "tests" / "golden" / "format_0" / "tiny" / "1"
 
 
 def golden_model():
-    """As a server describes the golden package: `user` is a vocabulary of alice, bob, ..."""
+    """The golden package as a server describes it: `user` is a vocabulary of alice, bob, ..."""
     package = Package.open(GOLDEN)
     message = described()
     del message.inputs[:]

@@ -121,7 +121,7 @@ def test_options_that_contradict_each_other_are_refused(options, words):
     assert str(caught.value) == words
 
 
-def test_tensors_have_a_one_before_their_shapes_where_it_is_wanted():
+def test_shapes_of_tensors_have_a_leading_one_if_it_is_wanted():
     ours = pb.PredictRequest(
         num_examples=2, packed=pb.Packed(example_dense=bytes(16), lengths=bytes(8))
     )

@@ -43,7 +43,7 @@ def bench(server, path, *arguments):
 def test_a_server_receives_the_recorded_bytes_in_turn(tmp_path, capsys):
     with fake_predictor(scores()) as fake:
         assert bench(fake, recorded(tmp_path / "calls"), "--requests", "10") == 0
-    # Each once before the load.
+    # Each request is sent once before the load.
     assert fake.requests[:4] == REQUESTS
     assert fake.requests[4:] == [REQUESTS[number % 4] for number in range(10)]
     out = capsys.readouterr().out
@@ -72,7 +72,8 @@ def test_examples_and_ids_are_counted_in_both_forms(tmp_path):
 
 
 def test_recorded_times_are_kept(tmp_path, capsys):
-    """Gaps of 0 and 30 ms, then their mean: a round takes 45 ms, and two of it are 6 requests."""
+    """The gaps are 0 and 30 ms, then their mean of 15 ms. A round takes 45 ms, and two rounds
+    are 6 requests."""
     calls = [call(b"\x20\x01", at) for at in (7_000_000, 7_000_000, 7_030_000)]
     path = write_recording(tmp_path / "calls", calls)
     with fake_predictor(scores()) as fake:
@@ -172,7 +173,7 @@ def test_a_torn_tail_is_noted(tmp_path, capsys):
     path.write_bytes(path.read_bytes() + b"\x10\0\0\0half")
     with fake_predictor(scores()) as fake:
         assert bench(fake, path, "--requests", "1") == 0
-    words = " ".join(capsys.readouterr().out.split())  # Notes are folded.
+    words = " ".join(capsys.readouterr().out.split())  # Long notes have line breaks.
     assert "the last 8 bytes are an incomplete record" in words
 
 
@@ -194,9 +195,10 @@ def test_requests_that_name_no_model_are_refused_before_the_load(tmp_path, capsy
     assert "no model is named, expected one of 'a'; 'b'" in capsys.readouterr().err
 
 
-def test_requests_that_name_their_model_may_find_it_beside_others(tmp_path):
+def test_requests_that_name_their_model_find_it_among_others(tmp_path):
     naming = pb.PredictRequest(model="ranker", num_examples=1).SerializeToString()
-    calls = [call(naming, 1), call(b"", 2, code=3)]  # What was refused then may be now.
+    # A request that was refused may be answered now.
+    calls = [call(naming, 1), call(b"", 2, code=3)]
     with fake_predictor(scores()) as fake:
         fake.is_alone = False
         path = write_recording(tmp_path / "calls", calls)

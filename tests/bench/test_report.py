@@ -1,4 +1,4 @@
-"""What people and programs read: the table and JSON."""
+"""The report: a table for people, JSON for programs."""
 
 import json
 import math

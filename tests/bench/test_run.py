@@ -26,7 +26,7 @@ def test_the_warm_up_is_sent_and_not_counted():
 
 
 def test_an_interrupted_run_is_stopped_and_keeps_its_answers(monkeypatch):
-    """An hour: answers are kept only of a run that is over."""
+    """The run would take an hour. Only an ended run returns its answers."""
 
     def interrupt_later(run, seconds=None):
         if seconds is None:  # After the warm-up.
@@ -60,12 +60,12 @@ def test_gaps_of_an_open_loop_are_exponential():
     assert kstest(gaps(1000, seed=2, seconds=50), expon(scale=1e-3).cdf).pvalue > 0.001
 
 
-def test_a_gap_of_an_open_loop_does_not_follow_from_the_one_before():
+def test_gaps_of_an_open_loop_are_independent():
     result = gaps(1, seed=3, seconds=50_000) - 1  # Mean and deviation 1.
     assert (result[1:] * result[:-1]).mean() == pytest.approx(0, abs=4 / np.sqrt(50_000))
 
 
-def test_times_of_an_open_loop_repeat_for_a_seed_and_differ_for_others():
+def test_a_seed_fixes_the_times_of_an_open_loop():
     assert poisson_times(10, 10, 4) == poisson_times(10, 10, 4)
     assert poisson_times(10, 10, 4) != poisson_times(10, 10, 5)
 

@@ -111,7 +111,7 @@ def test_a_search_finds_a_capacity_within_its_tolerance(capacity):
     assert end_of_search(trials) == f"{rate_text(missed)}/s missed"
 
 
-def test_a_search_doubles_halves_and_then_takes_the_geometric_mean():
+def test_a_search_doubles_or_halves_then_takes_geometric_means():
     up = rates(searched(Server(500), rate=200, in_flight=None))
     assert up[:4] == [200, 400, 800, pytest.approx(math.sqrt(400 * 800))]
     down = rates(searched(Server(500), rate=1600, in_flight=None))
@@ -134,7 +134,7 @@ def test_without_a_rate_a_search_starts_at_half_of_a_closed_loop():
     assert trials[0].rate == 500
 
 
-def test_a_closed_loop_without_an_answer_starts_the_search_at_one():
+def test_a_search_starts_at_one_if_nothing_was_answered():
     assert rates(searched(Server(0))) == [1]
 
 

@@ -1,4 +1,4 @@
-"""What the load tool counts where streams misbehave."""
+"""The load tool's counts if streams misbehave."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -58,7 +58,7 @@ def load(**options) -> LoadOptions:
     )
 
 
-def test_requests_go_as_they_are_with_an_id_and_a_timeout_of_their_own():
+def test_requests_are_sent_with_their_own_ids_and_timeouts():
     seen = []
 
     def echo(requests, context):
@@ -75,7 +75,7 @@ def test_requests_go_as_they_are_with_an_id_and_a_timeout_of_their_own():
     assert all(0 < call.timeout_ms <= 30_000 for call in seen)
 
 
-def test_answers_in_another_order_are_matched_and_strange_ones_passed_over():
+def test_answers_in_any_order_match_and_strange_ones_are_skipped():
     def backwards(requests, context):
         yield pb.PredictResponse(request_id="nobody's")
         for first in requests:
@@ -88,7 +88,7 @@ def test_answers_in_another_order_are_matched_and_strange_ones_passed_over():
     assert result.by_code == {"OK": 40}
 
 
-def test_failures_count_by_their_code_and_the_first_message_is_kept():
+def test_failures_count_by_code_and_keep_the_first_message():
     def fail(requests, context):
         for request in requests:
             failure = pb.Failure(code=8, message="full", retry_pushback_ms=20)
@@ -102,7 +102,7 @@ def test_failures_count_by_their_code_and_the_first_message_is_kept():
 
 
 @pytest.mark.parametrize("code", ["UNAVAILABLE", "INTERNAL"])
-def test_a_stream_that_ends_fails_its_requests_and_is_opened_again(code):
+def test_an_ended_stream_fails_its_requests_and_is_reopened(code):
     opened = []
 
     def answer_once(requests, context):
@@ -118,7 +118,7 @@ def test_a_stream_that_ends_fails_its_requests_and_is_opened_again(code):
     assert 0 < result.by_code["OK"] <= len(opened)
 
 
-def test_a_server_that_never_answers_costs_each_request_its_deadline():
+def test_requests_without_an_answer_end_at_their_deadline():
     def read_all(requests, context):
         yield from ()
         for _ in requests:

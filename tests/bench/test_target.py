@@ -1,4 +1,4 @@
-"""Where load may go, and what is asked before."""
+"""Targets that may receive load, and the checks before it."""
 
 import grpc
 import pytest
@@ -54,7 +54,7 @@ def test_a_host_that_does_not_resolve_is_named():
         find_target("a..b:80")
 
 
-def test_a_certificate_is_to_have_the_name_of_the_address_unless_another_is_given():
+def test_a_certificate_must_name_the_address_unless_overridden():
     assert find_target("[::1]:1", tls=Tls()).tls == Tls(server_name="::1")
     named = Tls(server_name="ranker.example")
     assert find_target("[::1]:1", tls=named).tls == named
@@ -85,7 +85,7 @@ def test_unknown_ids_of_the_first_requests_are_added_up():
         "not-our-protocol": (grpc.StatusCode.UNIMPLEMENTED, EmbershardError),
     },
 )
-def test_requests_that_are_refused_end_the_bench_before_it_begins(code, error):
+def test_refused_requests_end_the_bench_before_it_begins(code, error):
     with (
         fake_predictor(lambda number, context: context.abort(code, "id 9 is not known")) as fake,
         pytest.raises(error, match="id 9 is not known"),

@@ -26,7 +26,7 @@ def test_servers_run_in_their_checkout_with_its_python(other):
     assert command.folder == other.root
 
 
-def test_workers_are_those_of_the_checkout_if_it_has_them_else_ours(other):
+def test_workers_come_from_the_checkout_or_else_are_ours(other):
     assert other.module("benchmarks.workers.local").folder == ROOT
     (other.root / "benchmarks" / "workers").mkdir(parents=True)
     (other.root / "benchmarks" / "workers" / "local.py").touch()

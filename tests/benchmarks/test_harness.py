@@ -97,7 +97,7 @@ def test_a_row_with_fewer_than_ten_pairs_is_not_judged():
     assert replace(row, values=ten, their_values=2 * ten).failed
 
 
-def test_another_checkout_runs_only_our_sides_interleaved_and_no_peer(bench):
+def test_another_checkout_runs_our_sides_interleaved_and_no_peer(bench):
     log = []
     ours, peer, plain = Fixed("a", 6.0, log), Fixed("p", 2.0, log, is_peer=True), Fixed("c", 1, log)
     bench.other = Checkout(THIS.root.parent)
@@ -115,7 +115,7 @@ def test_another_checkout_runs_only_our_sides_interleaved_and_no_peer(bench):
     ("figure", "bound"),
     [("units_per_second", Bound(at_least=0.97)), ("p99_us", Bound(at_most=1 / 0.97))],
 )
-def test_another_checkout_bounds_rates_from_below_and_latencies_from_above(bench, figure, bound):
+def test_another_checkout_bounds_rates_below_and_latencies_above(bench, figure, bound):
     bench.other = Checkout(THIS.root.parent)
     bench.compare("w", {"a": Fixed("a", 6.0, [])}, [Ratio("r", figure, "a")], blocks=2)
     assert bench.rows[0].bound == bound
@@ -141,7 +141,7 @@ def test_once_gives_the_figures_of_a_block_after_a_warm_up(bench):
     assert log == ["a", "a"]
 
 
-def test_equal_keys_of_a_session_share_what_is_started_until_it_ends():
+def test_equal_keys_share_a_start_until_the_session_ends():
     log = []
 
     @contextmanager

@@ -28,7 +28,7 @@ def search(monkeypatch):
     return with_capacity
 
 
-def test_a_search_begins_with_a_closed_loop_and_gives_the_rate_that_held(search):
+def test_a_search_begins_closed_and_returns_the_rate_that_held(search):
     block, server = search(1000)
     result = block(None)
     assert (server.loads[0].in_flight, server.loads[0].rate) == (32, None)

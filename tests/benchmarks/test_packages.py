@@ -29,7 +29,7 @@ def test_packages_of_int4_tables_have_a_folder_of_their_own(kept):
     assert out == kept.with_name("small_int4_fp32_1xcpu") / "new" / "small" / "1"
 
 
-def test_packages_of_other_sources_are_deleted_a_day_after_their_last_use(kept):
+def test_packages_of_other_sources_are_deleted_a_day_after_use(kept):
     for digest, hours in (("recent", 23), ("old", 25), ("new", 25)):
         (kept / digest / "small" / "1").mkdir(parents=True)
         used = time.time() - hours * 3600

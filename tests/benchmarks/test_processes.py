@@ -36,7 +36,7 @@ def test_a_child_runs_on_its_cores():
         assert block(0.1) == {"cores": 1}
 
 
-def test_a_child_that_ends_before_it_is_ready_is_named_with_its_status():
+def test_a_child_that_ends_too_early_is_named_with_its_status():
     with (
         pytest.raises(ChildEndedError, match=r"SystemExit.*exit code 3"),
         child_process(python("raise SystemExit(3)")),

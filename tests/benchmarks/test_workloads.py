@@ -76,7 +76,7 @@ def test_equal_seeds_draw_equal_requests():
     assert np.array_equal(first.example_dense, second.example_dense)
 
 
-def test_equal_seeds_build_equal_models_and_leave_torchs_generator_alone():
+def test_equal_seeds_build_equal_models_without_torchs_generator():
     loaded = WORKLOADS["rm2_10"]
     torch.manual_seed(1)
     expected = torch.rand(3)

@@ -34,7 +34,7 @@ class Serving:
         return self.process.returncode, out, err
 
     def kill(self) -> None:
-        """Without effect on one that has ended."""
+        """Has no effect on a process that has ended."""
         if self.process.poll() is None:
             self.process.kill()
         self.process.communicate(timeout=END_SECONDS)
@@ -60,7 +60,7 @@ def start_server(
 
 @contextmanager
 def serving(*arguments: object, **kwargs: Any) -> Iterator[Serving]:
-    """As `start_server`; gone when the block ends."""
+    """Like `start_server`, but kills the server when the block ends."""
     server = start_server(*arguments, **kwargs)
     try:
         yield server

@@ -1,4 +1,4 @@
-"""What `make demo` runs: one table, better than no model, and nothing left behind."""
+"""`make demo`: its table, scores that beat a baseline, and no leftovers."""
 
 import json
 import os
@@ -26,7 +26,8 @@ def processes_of_session(session: int) -> list[str]:
             text = stat.read_text()
         except (FileNotFoundError, ProcessLookupError):  # It ended as we looked.
             continue
-        fields = text.rpartition(")")[2].split()  # Behind the name: state, parent, group, session.
+        # After the name: state, parent, group and session.
+        fields = text.rpartition(")")[2].split()
         if int(fields[3]) == session:
             results.append(text)
     return results
@@ -50,7 +51,7 @@ def demo(tmp_path_factory):
         out, err = process.communicate(timeout=END_SECONDS)
         left = processes_of_session(process.pid)
     finally:
-        with suppress(ProcessLookupError):  # As it should be: nothing is left to end.
+        with suppress(ProcessLookupError):  # Usually no process is left.
             os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 0, err
     return out, left, folder
@@ -80,7 +81,8 @@ def test_the_table_says_how_many_rows_and_bytes(demo):
     rows = numbers(line_of(demo[0], "rows"))
     assert rows == [80_000, 10_000, 10_000]
     fp32, int8 = numbers(line_of(demo[0], "table bytes"))
-    assert int8 == fp32 * (4 + 16) / (4 * 16)  # dim 16: 64 bytes, or 16 codes and 4 of header.
+    # With dim 16: 64 bytes, or 16 codes and a header of 4 bytes.
+    assert int8 == fp32 * (4 + 16) / (4 * 16)
 
 
 def test_the_table_says_how_fast_the_answers_came(demo):
@@ -97,7 +99,7 @@ def test_five_titles_are_recommended(demo):
     assert all(re.search(r"\(19\d\d\)$", title) for title in titles)
 
 
-def test_recommendations_are_for_a_user_of_the_training_vocabulary(demo):
+def test_recommendations_are_for_a_user_seen_in_training(demo):
     (user,) = re.findall(r"^user (\d+) may like$", demo[0], flags=re.MULTILINE)
     schema = Package.open(demo[2] / "repository/movielens/1").schema()
     (users,) = [item.ids for item in schema.sparse if item.name == "user"]
@@ -111,7 +113,7 @@ def test_what_it_says_to_do_next_works(demo):
     assert (told.returncode, told.stderr) == (0, "")
     scores = json.loads(told.stdout)["outputs"]["score"]
     assert len(scores) == 5
-    assert scores == sorted(scores, reverse=True)  # As the titles stand.
+    assert scores == sorted(scores, reverse=True)  # In the order of the titles.
 
 
 def test_no_process_is_left(demo):

@@ -28,7 +28,7 @@ TEXTS = [
 
 @pytest.mark.parametrize("flag", TEXTS)
 def test_an_empty_value_is_refused(flag, capsys):
-    """Of an unset variable: the server would start without what the flag asks for."""
+    """An unset variable of a shell is empty: the server would start without the flag's effect."""
     with pytest.raises(SystemExit) as ended:
         main(["serve", "repository", flag, ""])
     assert ended.value.code == 2

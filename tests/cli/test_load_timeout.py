@@ -36,7 +36,7 @@ def repository(published, tmp_path):
     return tmp_path / "repository"
 
 
-def test_version_whose_samples_never_end_is_given_up_and_the_next_one_loads(repository, tmp_path):
+def test_a_version_with_endless_samples_makes_way_for_the_next(repository, tmp_path):
     write_label(repository, "ranker", "stable", 1)
     socket = tmp_path / "control"
     flags = ["--threads", 1, "--control", socket, "--load-timeout-seconds", 10]
@@ -56,7 +56,7 @@ def test_version_whose_samples_never_end_is_given_up_and_the_next_one_loads(repo
         assert version_of(client) == 3
 
 
-def test_server_starts_without_a_labelled_version_that_never_ends_loading(repository):
+def test_a_server_starts_without_a_labelled_endless_version(repository):
     write_label(repository, "ranker", "stable", 1)
     write_label(repository, "ranker", "canary", 2)
     flags = ["--threads", 1, "--load-timeout-seconds", 10]

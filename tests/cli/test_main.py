@@ -25,7 +25,7 @@ def test_python_dash_m_is_the_command():
 @pytest.mark.parametrize(
     "arguments", [[], ["sreve"], ["serve"], ["serve", ".", "--prot", "1"]], ids=" ".join
 )
-def test_a_command_line_that_means_nothing_ends_with_2_and_one_line(arguments, capsys):
+def test_a_meaningless_command_line_ends_with_2_and_one_line(arguments, capsys):
     with pytest.raises(SystemExit) as ended:
         cli.main(arguments)
     assert ended.value.code == 2
@@ -97,7 +97,7 @@ def test_ctrl_c_ends_with_130_and_says_so(message, words, monkeypatch, capsys):
 
 @pytest.fixture
 def usual_signals():
-    """What SIGINT and SIGTERM do in a shell, whatever the test runner has set."""
+    """Sets SIGINT and SIGTERM as in a shell, whatever the test runner has set."""
     usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
     before = {number: signal.signal(number, action) for number, action in usual.items()}
     yield
@@ -116,7 +116,8 @@ def usual_signals():
 def test_an_interrupt_that_ends_as_another_error_is_told(number, code, words, monkeypatch, capsys):
     def interrupted(value):
         changed = threading.Condition()
-        with changed:  # Its end fails: as in a wait that has not its lock again.
+        # Leaving the block fails, as in an interrupted wait that does not hold its lock.
+        with changed:
             changed.release()
             os.kill(os.getpid(), number)
 
@@ -214,7 +215,7 @@ print(code, sorted(loaded))
     assert ended.stdout.splitlines()[-1] == "0 []", ended.stderr
 
 
-def test_training_where_only_a_server_is_installed_says_what_it_needs():
+def test_training_in_a_server_installation_says_what_it_needs():
     program = (
         "import sys; sys.modules['torchmetrics'] = None; from embershard.cli import main; "
         "sys.exit(main(['train', 'examples/movielens/movielens.toml']))"

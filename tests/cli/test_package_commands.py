@@ -25,7 +25,7 @@ def test_verify_says_that_every_byte_is_good(repository, capsys):
     assert capsys.readouterr().out.startswith("ranker 1: 13 files, ")
 
 
-def test_verify_says_that_a_folder_has_the_number_of_another_version(repository, tmp_path, capsys):
+def test_verify_names_a_folder_with_another_versions_number(repository, tmp_path, capsys):
     package = shutil.copytree(repository / "ranker" / "1", tmp_path / "ranker" / "7")
     assert main(["verify", str(package)]) == 0
     words = "good; to be served, its folder must be named 1, not 7\n"
@@ -58,7 +58,7 @@ def test_verify_with_samples_finds_scores_that_no_byte_shows(repository, tmp_pat
 @pytest.mark.parametrize(
     ("value", "kind"), [("", "a repository"), ("ranker", "the folder of one model")]
 )
-def test_a_folder_above_the_package_is_refused_with_the_packages_in_it(
+def test_a_folder_above_packages_is_refused_and_lists_them(
     repository, capsys, command, value, kind
 ):
     assert main([command, str(repository / value)]) == 1

@@ -24,8 +24,8 @@ def own(repository, tmp_path):
 
 
 def test_plan_adds_a_plan_that_inspect_shows(own, capsys):
-    requests = ["--devices", "4xcpu", "--strategy", "column", "--name", "wide", "--default"]
-    assert main(["plan", str(own), *requests]) == 0
+    arguments = ["--devices", "4xcpu", "--strategy", "column", "--name", "wide", "--default"]
+    assert main(["plan", str(own), *arguments]) == 0
     said = f"{own}: plan wide: 8 shards on 4 devices, the default\n"
     first, *devices = capsys.readouterr().out.splitlines(keepends=True)
     assert first == said
@@ -79,8 +79,8 @@ def test_plan_refuses_an_empty_name(repository, capsys):
 
 def test_auto_adds_a_plan_for_the_fleet_and_reports_it(own, tmp_path, capsys):
     page = tmp_path / "plan.html"
-    requests = ["--devices", "4xcpu", "--report", str(page), "--explain", "items"]
-    assert main(["plan", str(own), *requests]) == 0
+    arguments = ["--devices", "4xcpu", "--report", str(page), "--explain", "items"]
+    assert main(["plan", str(own), *arguments]) == 0
     said = capsys.readouterr().out
     plan = Package.open(own).plan("4xcpu")
     assert plan.devices == ("cpu:0", "cpu:1", "cpu:2", "cpu:3")
@@ -123,8 +123,8 @@ def test_the_load_is_that_of_a_file_of_samples(own, tmp_path, capsys):
     file = tmp_path / "more.safetensors"
     samples = Package.open(own).samples()
     write_samples(file, [*samples, *samples])
-    requests = ["--devices", "2xcpu", "--name", "more", "--samples", str(file)]
-    assert main(["plan", str(own), *requests]) == 0
+    arguments = ["--devices", "2xcpu", "--name", "more", "--samples", str(file)]
+    assert main(["plan", str(own), *arguments]) == 0
     printed = capsys.readouterr()
     assert f"load of {file}, {2 * len(samples)} requests" in printed.out
     assert printed.err == ""
@@ -143,8 +143,8 @@ def recording_of(own, path, **fields):
 
 def test_the_load_is_that_of_recorded_requests(own, tmp_path, capsys):
     file = recording_of(own, tmp_path / "recording")
-    requests = ["--devices", "2xcpu", "--name", "recorded", "--requests", str(file)]
-    assert main(["plan", str(own), *requests]) == 0
+    arguments = ["--devices", "2xcpu", "--name", "recorded", "--requests", str(file)]
+    assert main(["plan", str(own), *arguments]) == 0
     assert f"load of {file}, 2 requests" in capsys.readouterr().out
 
 
@@ -166,8 +166,8 @@ def test_samples_of_another_model_are_refused(own, tmp_path, capsys):
 def test_a_machine_of_another_processor_is_warned_about(own, tmp_path, capsys):
     file = tmp_path / "machine.json"
     default_machine().model_copy(update={"processor": "Z80"}).save(file)
-    requests = ["--devices", "2xcpu", "--name", "z80", "--machine", str(file)]
-    assert main(["plan", str(own), *requests]) == 0
+    arguments = ["--devices", "2xcpu", "--name", "z80", "--machine", str(file)]
+    assert main(["plan", str(own), *arguments]) == 0
     words = f"warning: {file}: costs of 'Z80', this machine has "
     assert words in capsys.readouterr().out
 

@@ -58,7 +58,7 @@ def test_a_pipe_is_written_as_it_is(tmp_path):
 
 
 def test_a_pipe_of_a_descriptor_is_written_as_it_is():
-    """As ``--json /dev/stdout`` before a pipe, and ``--json >(jq)`` of a shell."""
+    """A shell's ``--json >(jq)``, or ``--json /dev/stdout`` before a pipe, is such a file."""
     reader, writer = os.pipe()
     with ReportFile("--json", Path(f"/dev/fd/{writer}")) as file:
         file.write("new")

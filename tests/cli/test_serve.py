@@ -49,32 +49,33 @@ main(["serve", "nowhere"])
 
 
 def test_no_thread_begins_before_it_has_blocked_the_signals():
-    """Such a thread would take the signals and end the process without draining."""
+    """A thread that began earlier would receive them, and the process would end without
+    draining."""
     code = subprocess.run([sys.executable, "-c", THREADS_WHEN_BLOCKING], timeout=60).returncode
     assert code == 40 + 1, "40, and the number of threads"
 
 
-def test_under_load_a_signal_ends_it_with_every_accepted_request_answered(repository):
+def test_under_load_a_signal_ends_it_after_all_accepted_requests(repository):
     request = random_request(500)
     message = named(request).SerializeToString()
     with serving(repository, "--threads", 1) as server:
         with grpc.insecure_channel(server.address) as channel:
             predict = channel.unary_unary("/embershard.v1.Predictor/Predict")
-            calls = [predict.future(message, timeout=60) for _ in range(60)]  # As many as may wait.
+            calls = [predict.future(message, timeout=60) for _ in range(60)]  # The queue is full.
             first = outputs_of(calls[0].result())["score"]
             code, _, errors = server.stop(signal.SIGTERM)
             codes = [call.code() for call in calls]
         assert (code, events(errors)[-2:]) == (0, ["draining", "stopped"])
-    # It says that it answered as many as were answered.
+    # The log counts the answered requests.
     assert re.search(r" stopped requests_answered=(\d+)", errors)[1] == str(codes.count(Code.OK))
-    # What came too late was refused; gRPC can only cancel what comes as the port closes.
+    # Requests that came too late were refused. gRPC cancels those that come as the port closes.
     assert set(codes) <= {Code.OK, Code.UNAVAILABLE, Code.CANCELLED}
     for call in calls:
         if call.code() is Code.OK:
             assert abs(outputs_of(call.result())["score"] - first).max() <= 1e-6
 
 
-def test_the_whole_request_is_one_of_options(repository):
+def test_flags_reach_the_server(repository):
     options = ["--plan", "2xcpu", "--tables", "resident", "--host", "localhost"]
     options += ["--model", "ranker", "--model-version", 1, "--default-timeout-ms", 5000]
     with serving(repository, *options) as server:
@@ -85,7 +86,7 @@ def test_the_whole_request_is_one_of_options(repository):
 
 @pytest.fixture
 def few_files():
-    """Of the files that may be open, fewer are than might be: for each connection takes one."""
+    """Halves the limit of open files; each connection takes one."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (before[0] // 2, before[1]))
     yield
@@ -98,7 +99,7 @@ def test_as_many_files_may_be_open_as_the_system_allows(repository, few_files):
         assert resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE) == (most, most)
 
 
-def test_a_table_cut_short_while_it_is_served_ends_it_with_a_word(repository, tmp_path):
+def test_a_served_table_that_is_cut_short_ends_it_with_a_word(repository, tmp_path):
     shutil.copytree(repository, tmp_path / "repository")
     with serving(tmp_path / "repository", "--threads", 1) as server:
         for chunk in (tmp_path / "repository/ranker/1/tables").rglob("*.safetensors"):
@@ -117,7 +118,7 @@ def test_a_table_cut_short_while_it_is_served_ends_it_with_a_word(repository, tm
 
 
 def refused(*arguments):
-    """What the command says when it does not start: one line, perhaps after those of its start."""
+    """The error line of a server that does not start. Lines about its start may come first."""
     ended = run("serve", *arguments)
     assert (ended.returncode, ended.stdout) == (1, "")
     *before, last = ended.stderr.splitlines(keepends=True)

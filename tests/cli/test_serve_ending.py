@@ -55,7 +55,7 @@ def test_a_log_that_is_not_read_stops_no_connection(tmp_path):
             assert client.predict("ranker", **REQUEST).version == 1
 
 
-def test_lines_that_the_log_drops_are_a_metric_and_the_next_line_says_how_many(tmp_path):
+def test_dropped_log_lines_are_in_a_metric_and_in_the_next_line(tmp_path):
     publish(tmp_path / "repository", 1)
     control = tmp_path / "control"
     arguments = (*flags(), *metrics_flags(), "--control", control)
@@ -78,7 +78,7 @@ def test_lines_that_the_log_drops_are_a_metric_and_the_next_line_says_how_many(t
         os.set_blocking(reading, False)
         result = b""
         told = 0
-        # More may be dropped before the first number of them is read.
+        # More lines may be dropped before the first count is read.
         while told == 0 or told < metric(url, "embershard_log_lines_dropped_total"):
             write_line()
             with suppress(BlockingIOError):
@@ -89,7 +89,7 @@ def test_lines_that_the_log_drops_are_a_metric_and_the_next_line_says_how_many(t
 
 @pytest.mark.slow
 @pytest.mark.parametrize("state", [endless_program, endless_load, endless_unloaded])
-def test_sigterm_ends_a_server_in_which_work_never_ends_with_the_drain_timeout(state, tmp_path):
+def test_sigterm_ends_endless_work_at_the_drain_timeout(state, tmp_path):
     with state(tmp_path) as server:
         code, _, log = server.stop(signal.SIGTERM)
     assert code == 1
@@ -114,7 +114,7 @@ def test_a_second_signal_ends_a_server_in_which_work_never_ends(state, tmp_path)
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_any_number_of_sighups_start_no_thread(tmp_path):
-    """The first finds a version whose load never ends, so that none of the others is done."""
+    """The first signal loads a version that never ends loading, so the others must wait."""
     publish(tmp_path, 1)
     with serving(tmp_path, *flags()) as server:
         process = server.process.pid

@@ -50,7 +50,7 @@ def replay(server, path, *arguments):
 
 
 def in_order(recording):
-    """Calls by their arrival; they lie in the order in which they ended."""
+    """Calls by arrival. The file has them in the order in which they ended."""
     return sorted(recording.calls, key=lambda call: call.arrival_unix_us)
 
 
@@ -79,7 +79,7 @@ def test_what_was_sent_and_answered_is_recorded_byte_for_byte(traffic):
     assert b"num_examples" in calls[1].message
 
 
-def test_the_log_says_when_recording_starts_and_when_it_is_complete(repository, tmp_path):
+def test_the_log_says_when_recording_starts_and_completes(repository, tmp_path):
     path = tmp_path / "calls"
     with serving(repository, "--threads", 1, "--record", path, "--record-requests", 3) as server:
         ask(server, requests(server))
@@ -94,7 +94,7 @@ def test_only_its_owner_may_read_it(traffic):
     assert stat.S_IMODE(traffic[0].stat().st_mode) == 0o600
 
 
-def test_replayed_on_the_same_package_every_answer_is_the_recorded_one(repository, traffic):
+def test_a_replay_on_the_same_package_gets_the_recorded_answers(repository, traffic):
     with serving(repository, "--threads", 1) as server:
         ended = replay(server, traffic[0], "--in-flight", 4)
         again = replay(server, traffic[0], "--rate", "recorded")
@@ -130,7 +130,7 @@ def test_a_full_disk_is_logged_once_and_requests_are_served_on(repository, tmp_p
         answers = ask(server, sent)
         code, _, errors = server.stop(signal.SIGTERM)
     assert code == 0
-    assert sum(answer is None for answer in answers) == 1  # The one that is always refused.
+    assert sum(answer is None for answer in answers) == 1  # One request is always refused.
     lines = [line for line in errors.splitlines() if "has ended" in line]
     assert len(lines) == 1
     assert f"recording to {path} has ended: File too large; requests are served" in lines[0]

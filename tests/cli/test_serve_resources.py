@@ -37,7 +37,7 @@ def server(repository):
         yield running
 
 
-def test_with_no_file_left_open_connections_are_served_and_others_once_there_is_room(server):
+def test_without_files_open_connections_are_served_others_wait(server):
     with connected(server) as channel:
         expected = score(channel)
         number = server.process.pid
@@ -46,7 +46,7 @@ def test_with_no_file_left_open_connections_are_served_and_others_once_there_is_
         resource.prlimit(number, resource.RLIMIT_NOFILE, (few, most))
         host, port = server.address.rsplit(":", 1)
         with ExitStack() as crowd:
-            for _ in range(CONNECTIONS):  # Most of them wait in the system's line.
+            for _ in range(CONNECTIONS):  # Most of them wait in the kernel's backlog.
                 crowd.enter_context(socket.create_connection((host, int(port)), timeout=60))
             until(lambda: files_of(server) >= few)
             for _ in range(200):

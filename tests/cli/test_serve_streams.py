@@ -26,7 +26,7 @@ def repository(tmp_path):
 
 @contextmanager
 def served(repository, log, *, shell="", stdout=subprocess.DEVNULL):
-    """A server's process. Its log goes to a file, what ``shell`` redirects elsewhere aside."""
+    """A server's process. Its log goes to a file, except for streams that ``shell`` redirects."""
     serve = [
         sys.executable,
         "-m",
@@ -77,7 +77,7 @@ def test_serves_and_ends_with_standard_output_on_a_full_disk(repository, tmp_pat
     assert (tmp_path / "log").read_text().count(words) == 1
 
 
-def test_serves_and_ends_with_standard_output_whose_reader_is_closed(repository, tmp_path):
+def test_serves_and_ends_if_the_reader_of_its_output_is_closed(repository, tmp_path):
     reading, writing = os.pipe()
     os.close(reading)
     with served(repository, tmp_path / "log", stdout=writing) as process:
@@ -91,7 +91,7 @@ def test_serves_and_ends_with_standard_streams_that_are_closed(repository, tmp_p
 
 
 def test_a_closed_standard_error_is_no_socket(repository, tmp_path):
-    """What libraries write there would reach a client."""
+    """Libraries write to it: if it were a socket, a client would receive their output."""
     reading, writing = os.pipe()
     with served(repository, tmp_path / "log", shell="2>&-", stdout=writing) as process:
         os.close(writing)

@@ -48,7 +48,7 @@ def test_a_label_and_sighup_change_what_answers(repository, capsys):
     assert "refreshed seconds=" in err
 
 
-def test_a_canary_on_the_highest_version_leaves_the_default_version_serving(repository, capsys):
+def test_a_canary_on_the_highest_version_leaves_the_default(repository, capsys):
     """Version 2 is the highest, and would answer everything."""
     code, labelled, _ = label(capsys, repository, "ranker", "canary", 2)
     assert code == 0
@@ -83,7 +83,7 @@ def test_label_with_control_labels_the_served_version_stable(repository, tmp_pat
     assert code == 0  # A version is stable: the server has no say.
 
 
-def test_label_with_control_refuses_a_server_of_another_repository(repository, tmp_path, capsys):
+def test_label_with_control_refuses_another_repositorys_server(repository, tmp_path, capsys):
     socket, other = tmp_path / "control", tmp_path / "other"
     shutil.copytree(repository, other)
     shutil.rmtree(other / "ranker" / "2")
@@ -148,18 +148,18 @@ def test_load_and_unload_over_the_socket(repository, tmp_path):
 
 def is_loaded(socket, version):
     states = {
-        version["version"]: version["state"]
-        for version in order(socket, {"order": "index"})["index"]
+        entry["version"]: entry["state"] for entry in order(socket, {"order": "index"})["index"]
     }
     return states[version] == "ready"
 
 
 def test_a_killed_loader_leaves_the_server_serving(repository, tmp_path):
-    """Who gives the order is killed; every order is one that has something to load."""
+    """The process that orders a load is killed at random times. Every order has a version to
+    load."""
     socket = tmp_path / "control"
     chance = random.Random(3)
     script = "import sys; from pathlib import Path; from embershard.serving.control import order\n"
-    script += "print(flush=True)\n"  # What it imports takes longer than an order.
+    script += "print(flush=True)\n"  # Its imports take longer than an order.
     script += 'order(Path(sys.argv[1]), {"order": "load", "model": "ranker", "version": 1})'
     killed = 0
     with (
@@ -187,11 +187,9 @@ def test_a_killed_loader_leaves_the_server_serving(repository, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_server_that_is_killed_while_it_loads_leaves_a_repository_that_serves(
-    repository, tmp_path
-):
-    """It is killed within the time that loading took before, or half a second of it; the order is
-    on its way by then."""
+def test_a_server_killed_while_loading_leaves_a_good_repository(repository, tmp_path):
+    """The server is killed within half a second, or within the time that the last load took. The
+    order is on its way by then."""
     chance = random.Random(4)
     load = {"order": "load", "model": "ranker", "version": 1}
     seconds, broken_off = 0.0, 0

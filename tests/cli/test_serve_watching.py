@@ -48,7 +48,7 @@ def refused(*arguments):
     return ended.stderr
 
 
-def test_a_metrics_port_that_is_taken_is_said_before_anything_is_loaded(repository):
+def test_a_taken_metrics_port_is_refused_before_any_load(repository):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         words = refused(repository, "--port", 0, "--metrics-port", port)
@@ -79,7 +79,7 @@ def test_a_slow_request_is_logged_with_who_asked_and_what(repository):
     assert slow["total_us"] >= slow["queue_us"] + slow["lookup_us"] + slow["dense_us"] > 0
 
 
-def test_http_clients_that_send_half_or_read_nothing_do_not_hold_up_the_end(repository):
+def test_http_clients_that_stall_do_not_hold_up_the_end(repository):
     with serving(repository, "--threads", 1, "--metrics-port", 0) as server, ExitStack() as open_:
         host, port = server.metrics.removeprefix("http://").removesuffix("/").split(":")
         for said in (b"", b"GET /metr", b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"):

@@ -67,8 +67,8 @@ def test_outside_the_main_thread_nothing_changes(with_default):
     assert results == [signal.SIG_DFL]
 
 
-def test_threads_of_idle_priority_get_a_processor_as_others_do_before_the_end(monkeypatch):
-    """Here it takes CAP_SYS_NICE, so that the calls are looked at, and not what became of them."""
+def test_idle_threads_get_the_usual_priority_before_the_end(monkeypatch):
+    """Raising a priority takes CAP_SYS_NICE here, so the test looks at the calls only."""
     scheduled = {os.getpid(): os.SCHED_OTHER, 7: os.SCHED_IDLE, 8: os.SCHED_BATCH, 9: None}
 
     def policy(thread):
@@ -85,7 +85,7 @@ def test_threads_of_idle_priority_get_a_processor_as_others_do_before_the_end(mo
 
 
 class Started:
-    """A process of Python whose first line has come."""
+    """A Python process that has printed its first line."""
 
     def __init__(self, code, *arguments, **environment):
         self.process = subprocess.Popen(
@@ -137,7 +137,7 @@ sys.exit(main(["verify", sys.argv[1]]))
         "SIGHUP": (signal.SIGHUP, 129, "ended by SIGHUP"),
     },
 )
-def test_a_command_ends_with_a_line_and_the_code_that_shells_give(repository, number, code, words):
+def test_a_command_ends_with_a_line_and_the_shells_exit_code(repository, number, code, words):
     with Started(WORKING, repository / "ranker" / "1") as command:
         assert command.first == "working\n"
         assert command.end(number) == (code, f"embershard verify: {words}")
@@ -276,7 +276,7 @@ def whole_run(tmp_path_factory):
 def test_a_stopped_training_run_is_continued_bit_by_bit(signals, expected, tmp_path, whole_run):
     stopped = write_run(tmp_path, "stopped")
     code, _, errors = trained(stopped, *signals)
-    last = tmp_path / "stopped/last/8"  # The step in which the signal was seen.
+    last = tmp_path / "stopped/last/8"  # The run noticed the signal in step 8.
     assert code == expected
     said = f"embershard train: stopped; the same command continues from {last}"
     assert errors.splitlines()[-1] == said

@@ -79,7 +79,7 @@ def test_training_sets_options_of_malloc(config, monkeypatch):
 
 
 @pytest.mark.parametrize("dim", [1, 6])
-def test_a_run_with_tables_of_any_dim_becomes_a_package_with_fp32_tables(dim, config, tmp_path):
+def test_tables_of_any_dim_become_a_package_with_fp32_tables(dim, config, tmp_path):
     text = CONFIG.replace("embedding_dim = 8", f"embedding_dim = {dim}")
     assert main(["train", str(config(text.replace("[8, 8]", f"[8, {dim}]")))]) == 0
     (checkpoint,) = (tmp_path / "checkpoints").iterdir()
@@ -105,7 +105,7 @@ def test_of_a_folder_of_checkpoints_the_one_exported_is_named(config, tmp_path, 
     assert capsys.readouterr().out.splitlines()[-1] == f"wrote {out} from {checkpoint}"
 
 
-def test_a_second_run_into_the_same_folder_must_be_told_to_overwrite(config, tmp_path, capsys):
+def test_a_second_run_into_a_folder_needs_overwrite(config, tmp_path, capsys):
     file = str(config())
     assert main(["train", file]) == 0
     (kept,) = (tmp_path / "checkpoints").iterdir()
@@ -164,7 +164,7 @@ def test_a_model_of_ones_own(tmp_path, capsys):
     assert np.abs(table.row_format.dequantize_rows(rows) - weight).max() < 0.02
 
 
-def test_export_without_a_model_of_ones_own_leaves_sys_path_alone(config, tmp_path, capsys):
+def test_export_of_a_built_in_model_leaves_sys_path_alone(config, tmp_path, capsys):
     assert main(["train", str(config())]) == 0
     before = list(sys.path)
     arguments = [str(tmp_path / "checkpoints"), "--out", str(tmp_path / "clicks" / "1")]
@@ -252,7 +252,7 @@ def test_an_export_that_cannot_be_made(tmp_path, capsys, arguments, words):
     told = capsys.readouterr()
     assert (told.out, out.exists()) == ("", False)
     assert words in told.err
-    assert told.err.count("\n") == 1  # And no bar before it.
+    assert told.err.count("\n") == 1  # No progress bar precedes it.
 
 
 def test_a_checkpoint_that_is_not_there(tmp_path, capsys):

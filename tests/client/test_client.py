@@ -61,7 +61,7 @@ def test_each_model_version_and_label_has_a_schema_of_its_own():
     assert results == [("ranker", 0, ""), ("ranker", 1, ""), ("ranker", 0, "canary")]
 
 
-def test_a_stale_schema_is_fetched_again_and_the_request_sent_once_more():
+def test_a_stale_schema_is_fetched_and_the_request_sent_again():
     stale = fails(Code.FAILED_PRECONDITION, "stale")
     with (
         fake_server(
@@ -88,7 +88,7 @@ def test_a_schema_that_stays_stale_is_an_error():
     assert (len(fake.predict_calls), len(fake.get_model_calls)) == (3, 2)
 
 
-def test_a_request_that_an_old_schema_forbids_is_tried_with_a_new_one():
+def test_a_request_that_an_old_schema_forbids_gets_a_new_one():
     grown = describes(2)(None)
     grown.inputs.add(name="device", scope=1).sparse.SetInParent()
     with (
@@ -119,7 +119,7 @@ def test_a_request_carries_its_priority(priority, sent):
 
 
 @pytest.mark.parametrize("priority", ["urgent", "", None, 2])
-def test_a_priority_that_there_is_not_is_refused_before_anything_is_sent(priority):
+def test_an_unknown_priority_is_refused_before_anything_is_sent(priority):
     with (
         fake_server(predict=[]) as fake,
         Client(fake.address) as client,
@@ -192,7 +192,7 @@ def test_names_and_ipv6_are_addresses(address):
     Client(address).close()
 
 
-def test_an_output_that_is_not_there_is_refused_with_those_that_are():
+def test_an_unknown_output_is_refused_with_the_known_ones():
     with fake_server() as fake:
         answer = ask(fake)
     with pytest.raises(NotFoundError) as caught:

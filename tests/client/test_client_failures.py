@@ -1,4 +1,4 @@
-"""What the client makes of failures: it tries again, gives up at the deadline, and says why."""
+"""The client's handling of failures: it tries again, gives up at the deadline, and says why."""
 
 import asyncio
 import threading
@@ -12,7 +12,7 @@ import pytest
 
 from embershard.client import AsyncClient, Client, Lists
 from embershard.client import core as core_module
-from embershard.client import status as retry_module
+from embershard.client import status as status_module
 from embershard.client.async_client import AsyncCore
 from embershard.client.client import BlockingCore
 from embershard.errors import (
@@ -45,7 +45,7 @@ def pauses(monkeypatch):
 
 
 def set_clock(monkeypatch, monotonic):
-    for module in (core_module, retry_module):
+    for module in (core_module, status_module):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=monotonic))
 
 
@@ -75,14 +75,14 @@ def test_unavailable_for_ever_is_an_error_after_the_last_attempt(pauses):
     assert (len(fake.predict_calls), len(pauses)) == (3, 2)
 
 
-def test_overload_is_tried_again_when_the_server_says_after_how_long(pauses):
+def test_overload_is_retried_if_the_server_states_a_pause(pauses):
     full = fails(Code.RESOURCE_EXHAUSTED, "full", pushback_ms="30")
     with fake_server(predict=[full, scores(1.0)]) as fake:
         assert ask(fake)["score"].tolist() == [1.0]
     assert pauses == [0.03]
 
 
-def test_overload_is_an_error_at_once_when_the_server_does_not_say(pauses):
+def test_overload_is_an_error_at_once_without_a_stated_pause(pauses):
     with (
         fake_server(predict=[fails(Code.RESOURCE_EXHAUSTED, "full")]) as fake,
         pytest.raises(OverloadedError) as raised,
@@ -160,7 +160,7 @@ def test_an_attempt_behind_the_deadline_is_not_sent(monkeypatch):
     assert (len(fake.get_model_calls), len(fake.predict_calls)) == (1, 0)
 
 
-def test_a_server_that_does_not_answer_in_time_is_a_deadline_error():
+def test_a_server_that_answers_too_late_is_a_deadline_error():
     released = threading.Event()
 
     def late(context):
@@ -183,7 +183,7 @@ def test_the_servers_words_on_a_deadline_get_address_and_time():
     assert str(caught.value) == f"{fake.address}: in its words (30.0 s)"
 
 
-def test_no_server_is_an_unavailable_error_that_names_the_address(pauses):
+def test_a_missing_server_is_unavailable_by_its_address(pauses):
     with fake_server() as fake:
         address = fake.address
     with (
@@ -305,7 +305,7 @@ def test_a_closed_asyncio_client_takes_no_request():
         asyncio.run(ask())
 
 
-def test_a_failed_call_is_told_in_one_sentence_and_keeps_grpcs_error():
+def test_a_failed_call_is_one_sentence_and_keeps_grpcs_error():
     with fake_server(predict=[fails(Code.NOT_FOUND, "no model")]) as fake:
         with pytest.raises(NotFoundError) as caught:
             ask(fake)

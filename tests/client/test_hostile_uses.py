@@ -47,7 +47,7 @@ def answers_of_no_shape(requests, context):
         yield of_no_shape(request.request_id)
 
 
-def test_a_callback_that_raises_what_is_no_exception_ends_no_stream(caplog):
+def test_a_callback_that_raises_a_base_exception_ends_no_stream(caplog):
     def leaves(future):
         raise SystemExit(3)
 
@@ -124,7 +124,7 @@ def test_requests_for_a_server_that_reads_nothing_do_not_pile_up():
                 answer = stream.predict(**large, timeout_seconds=0.02)
             except DeadlineError as error:
                 if "passed before the request was sent" in str(error):
-                    continue  # Before it looked for room.
+                    continue  # It had not waited for room yet.
                 late += 1
                 assert stream._requests.qsize() == 4
             else:
@@ -220,7 +220,7 @@ def test_a_cancelled_task_is_cancelled_and_its_stream_goes_on():
                     request = asyncio.create_task(stream.predict(**INPUTS))
                     for _ in range(turns % 7):
                         await asyncio.sleep(0)
-                    if request.cancel():  # It was not done yet.
+                    if request.cancel():  # The request was still under way.
                         with pytest.raises(asyncio.CancelledError):
                             await request
                 answers = await asyncio.gather(*(stream.predict(**INPUTS) for _ in range(20)))
@@ -247,8 +247,8 @@ def test_an_asyncio_client_belongs_to_the_loop_it_was_made_in():
 
 
 def answer_of_child(act, *, held=None):
-    """What a forked child sends: ``act(send)`` runs in it. ``held``: a lock that another thread
-    may hold at the fork."""
+    """Runs ``act(send)`` in a forked child, and returns the object that it sends. ``held``: a
+    lock that another thread may hold at the fork."""
     forking = multiprocessing.get_context("fork")
     heard, told = forking.Pipe(duplex=False)
     child = forking.Process(target=act, args=(told.send,))
@@ -302,7 +302,7 @@ def test_a_child_process_ends_what_it_inherited_at_once(is_locked):
             send("ended")
 
         assert answer_of_child(end, held=stream._lock if is_locked else None) == "ended"
-        stream.predict(**INPUTS).result(WAIT_SECONDS)  # The parent's goes on.
+        stream.predict(**INPUTS).result(WAIT_SECONDS)  # The parent's stream goes on.
 
 
 def test_lengths_whose_sum_begins_at_0_again_are_refused():

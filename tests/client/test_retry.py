@@ -28,7 +28,7 @@ def waited(failure, *, attempt=1, max_attempts=8, remaining_seconds=60):
     )
 
 
-def test_unavailable_waits_twice_as_long_each_time_up_to_a_second():
+def test_unavailable_doubles_the_pause_up_to_a_second():
     waits = [waited(UNAVAILABLE, attempt=attempt) for attempt in range(1, 9)]
     assert waits == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, None]
 

@@ -1,4 +1,4 @@
-"""What GetModel says becomes plain values."""
+"""The answer to GetModel becomes plain values."""
 
 import pytest
 

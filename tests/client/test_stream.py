@@ -25,14 +25,14 @@ def outcome(future: Future) -> object:
     return future.exception(timeout=30) or future.result()
 
 
-def with_futures(address, request, *, timeout_seconds=30, in_flight=8, in_turn=True):
-    """What becomes of requests, one thing each. They are packed in turn anyway."""
+def with_futures(address, wanted, *, timeout_seconds=30, in_flight=8, in_turn=True):
+    """Outcome of each request: a prediction or an error. ``in_turn`` has no effect here."""
     results = []
     with Client(address, timeout_seconds=timeout_seconds) as client:
         with client.stream("ranker", in_flight=in_flight) as stream:
-            for item in request:
+            for request in wanted:
                 try:
-                    results.append(stream.predict(**{**INPUTS, **item}))
+                    results.append(stream.predict(**{**INPUTS, **request}))
                 except Exception as error:
                     results.append(error)
         return [outcome(result) if isinstance(result, Future) else result for result in results]
@@ -61,7 +61,7 @@ ask = pytest.mark.parametrize("ask", [with_futures, with_asyncio])
 
 
 @ask
-def test_answers_in_another_order_find_their_requests_and_strange_ones_are_passed_over(ask):
+def test_answers_in_any_order_match_and_strange_ones_are_skipped(ask):
     def backwards(requests, context):
         read = [next(requests) for _ in range(3)]
         yield pb.PredictResponse(request_id="nobody's")
@@ -79,7 +79,7 @@ def test_answers_in_another_order_find_their_requests_and_strange_ones_are_passe
 
 
 @ask
-def test_requests_under_one_id_of_the_caller_go_under_different_ones_with_their_timeouts(ask):
+def test_equal_ids_of_the_caller_go_out_under_different_ids(ask):
     seen = []
 
     def echo(requests, context):
@@ -110,14 +110,14 @@ def test_a_failure_is_its_requests_alone(ask):
 
 
 @ask
-def test_a_server_that_answers_nothing_costs_a_request_its_deadline(ask):
+def test_a_request_without_an_answer_ends_at_its_deadline(ask):
     with fake_server(stream=silent) as fake:
         answers = ask(fake.address, [{}, {}], timeout_seconds=0.3)
     assert [type(result) for result in answers] == [DeadlineError, DeadlineError]
 
 
 @ask
-def test_where_as_many_are_in_flight_as_may_be_the_next_waits_until_its_deadline(ask):
+def test_a_request_without_room_in_flight_waits_to_its_deadline(ask):
     seen = []
 
     def silent_but_counting(requests, context):
@@ -132,7 +132,7 @@ def test_where_as_many_are_in_flight_as_may_be_the_next_waits_until_its_deadline
 
 
 @ask
-def test_outstanding_requests_fail_with_the_error_that_ended_the_stream(ask):
+def test_open_requests_fail_with_the_error_that_ended_the_stream(ask):
     def end(requests, context):
         next(requests)
         yield from ()
@@ -145,7 +145,7 @@ def test_outstanding_requests_fail_with_the_error_that_ended_the_stream(ask):
 
 
 @ask
-def test_a_refusal_says_after_how_long_to_try_again_where_the_server_does(ask):
+def test_a_refusal_has_the_pause_that_the_server_states(ask):
     def refuse(requests, context):
         for request, pushback_ms in zip(requests, (1250, 0), strict=False):
             answer = pb.PredictResponse(request_id=request.request_id)
@@ -160,7 +160,7 @@ def test_a_refusal_says_after_how_long_to_try_again_where_the_server_does(ask):
     assert [result.retry_after_seconds for result in answers] == [1.25, None]
 
 
-def test_the_threads_of_a_stream_end_with_it_though_nobody_closes_it():
+def test_the_threads_of_a_stream_end_with_it_also_if_unclosed():
     def end(requests, context):
         next(requests)
         yield from ()
@@ -188,7 +188,7 @@ def test_after_a_stale_schema_the_next_request_asks_for_it(ask):
     script = [describes(1), describes(2)]
     with fake_server(stream=stale, get_model=script) as fake:
         (first,) = ask(fake.address, [{}])
-        assert type(first) is UnavailableError  # That may be sent again, as it is.
+        assert type(first) is UnavailableError  # The same request may be sent again.
         assert str(first).endswith("the model was replaced; send the request again (stale)")
 
         async def twice():
@@ -207,7 +207,7 @@ def echo_schemas(requests, context):
 
 
 def describes_age(context):
-    """As `describes(2)`, with one more dense input."""
+    """Describes `describes(2)` with one more dense input."""
     message = describes(2)(context)
     message.inputs.insert(1, message.inputs[0])
     message.inputs[1].name = "age"
@@ -218,7 +218,7 @@ WITH_AGE = {"dense": {"price": [1.0], "age": [2.0]}}
 
 
 @ask
-def test_a_request_that_the_known_schema_refuses_has_an_open_stream_ask_for_it_again(ask):
+def test_an_open_stream_asks_again_for_a_schema_that_refuses(ask):
     """The server moves to a version with one more input."""
     with fake_server(stream=echo_schemas, get_model=[describes(1), describes_age]) as fake:
         answers = ask(fake.address, [{}, WITH_AGE, WITH_AGE], in_turn=True)
@@ -227,7 +227,7 @@ def test_a_request_that_the_known_schema_refuses_has_an_open_stream_ask_for_it_a
 
 
 @ask
-def test_wrong_requests_in_a_loop_ask_for_the_schema_once_a_second(ask, monkeypatch):
+def test_wrong_requests_ask_for_the_schema_once_a_second(ask, monkeypatch):
     monkeypatch.setattr(core, "UNCHANGED_SECONDS", 3600)  # Whatever the test takes.
     with fake_server(stream=echo_schemas) as fake:
         answers = ask(fake.address, [{}, *[WITH_AGE] * 5], in_turn=True)
@@ -238,7 +238,7 @@ def test_wrong_requests_in_a_loop_ask_for_the_schema_once_a_second(ask, monkeypa
         assert len(fake.get_model_calls) == 2 + 6
 
 
-def test_wrong_requests_in_a_loop_without_a_stream_ask_for_the_schema_once_a_second(monkeypatch):
+def test_wrong_calls_ask_for_the_schema_once_a_second(monkeypatch):
     monkeypatch.setattr(core, "UNCHANGED_SECONDS", 3600)  # Whatever the test takes.
     with fake_server() as fake, Client(fake.address, timeout_seconds=30) as client:
         client.predict("ranker", **INPUTS)
@@ -266,7 +266,7 @@ def test_room_for_no_request_is_refused(in_flight):
         client.stream("ranker", in_flight=in_flight)
 
 
-def test_an_asyncio_stream_waits_for_what_was_sent_when_it_closes():
+def test_an_asyncio_stream_closes_after_its_last_answer():
     sent = threading.Event()
 
     def answers_at_the_end(requests, context):

@@ -78,7 +78,7 @@ def test_history_holds_the_newest_50_likes():
 
 
 @pytest.mark.parametrize("row", [0, 40, 77, 149])
-def test_ratings_of_the_same_second_or_later_never_reach_a_feature(row):
+def test_features_use_only_ratings_of_earlier_seconds(row):
     log = random_log(150)
     now = log.timestamps[row]
     future = log.timestamps >= now

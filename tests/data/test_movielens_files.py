@@ -23,7 +23,7 @@ def test_many_ratings_of_one_second_keep_the_order_of_lines(tmp_path):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_layout_reads_in_the_order_of_time_and_ties_in_the_order_of_lines(tmp_path, layout):
+def test_a_layout_reads_in_order_of_time_and_then_of_lines(tmp_path, layout):
     files, encoding = LAYOUTS[layout]
 
     log = read_movielens_files(write(tmp_path, files(), encoding=encoding))

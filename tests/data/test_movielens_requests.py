@@ -60,7 +60,7 @@ def test_real_data_has_the_known_sizes(movielens):
     assert movielens.log.ratings.sum() == 352_986
 
 
-def test_known_test_users_are_those_of_the_test_split_that_training_has_seen(movielens):
+def test_known_test_users_are_in_the_test_and_the_training_split(movielens):
     trained = set(movielens.log.users[:80_000].tolist())
     tested = set(movielens.log.users[90_000:].tolist())
 
@@ -68,7 +68,7 @@ def test_known_test_users_are_those_of_the_test_split_that_training_has_seen(mov
     assert 0 < len(movielens.known_test_users) < len(movielens.test_users)
 
 
-def test_the_baseline_without_a_model_reaches_0_740_on_the_test_split(movielens):
+def test_the_baseline_reaches_0_740_on_the_test_split(movielens):
     auc = share_of_ordered_pairs(movielens.test_baseline, movielens.test.labels)
 
     assert auc == pytest.approx(0.740, abs=5e-4)

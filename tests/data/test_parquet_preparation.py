@@ -208,7 +208,7 @@ def test_hashed_and_identity_ids_need_no_vocabulary(tmp_path):
     assert dataset.schema.sparse[0].ids == Hash(buckets=50)
 
 
-def test_standardize_has_the_moments_after_the_transforms_before_it(tmp_path):
+def test_standardize_has_the_moments_after_earlier_transforms(tmp_path):
     price = np.random.default_rng(2).lognormal(1, 2, 5000)
     dataset = load(
         write(tmp_path / "files", table(5000, price=pa.array(price)), row_group_size=700),

@@ -29,7 +29,7 @@ def make(*, ages=(5, 6, 5), history=((1, 2), (), (1, 2)), request=(7, 3, 7)):
     )
 
 
-def test_requests_come_in_order_of_first_appearance_with_their_examples():
+def test_requests_come_in_order_of_their_first_examples():
     first, second = client_requests(make())
 
     assert first.positions.tolist() == [0, 2]
@@ -46,7 +46,7 @@ def test_no_examples_make_no_requests():
     assert list(client_requests(make().take(np.array([], np.int64)))) == []
 
 
-def test_lists_that_are_equal_only_laid_end_to_end_are_different_ones():
+def test_lists_that_are_equal_only_if_joined_are_different():
     history = ((8, 8), (8,), (8, 8, 8))
 
     with refused(InputError, "request 7:", "['history'] in its 3 examples"):
@@ -85,7 +85,7 @@ def shared_examples():
     )
 
 
-def test_a_sample_holds_its_request_side_once_and_its_examples_in_order():
+def test_a_sample_holds_its_request_once_and_its_examples():
     first, second = sample_requests(shared_examples(), 9)
 
     assert (first.num_examples, second.num_examples) == (3, 1)
@@ -146,11 +146,11 @@ def of_sizes(*sizes):
     )
 
 
-def test_samples_that_export_would_refuse_for_their_size_are_left_out():
+def test_samples_that_are_too_large_for_export_are_left_out():
     samples = sample_requests(of_sizes(4097, 4096, 5000, 3), count=8)
     assert [sample.num_examples for sample in samples] == [4096, 3]
 
 
-def test_requests_that_are_all_too_large_for_a_sample_are_refused():
+def test_requests_all_too_large_for_a_sample_are_refused():
     with refused(InputError, "4096 examples and 1048576 ids"):
         sample_requests(of_sizes(4097, 5000), count=8)

@@ -43,7 +43,7 @@ def test_splits_are_80_10_10(log):
     assert (len(dataset.train), len(dataset.valid), len(dataset.test)) == (80_000, 10_000, 10_000)
 
 
-def test_request_scoped_inputs_are_shared_by_the_examples_of_a_request(log):
+def test_the_examples_of_a_request_share_request_scoped_inputs(log):
     requests = list(client_requests(log.dataset.test))  # refuses any difference
 
     assert {len(request.positions) for request in requests} == {4}

@@ -44,7 +44,7 @@ def test_the_server_is_given_time_to_drain():
     assert seconds(SERVICES["proxy"]["stop_grace_period"]) > int(hard_stop)
 
 
-def test_the_server_is_found_by_its_health_check_and_by_prometheus():
+def test_health_check_and_prometheus_find_the_server():
     server = SERVICES["server"]
     parsed = parse(server["command"])
     image = stages(DOCKER / server["build"]["dockerfile"].removeprefix("docker/"))[-1]

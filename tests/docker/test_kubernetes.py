@@ -64,7 +64,7 @@ def test_the_patch_for_gpus_asks_for_one_and_serves_its_plan(version):
     assert f"-t {server['image']}" in (DOCKER / "serving.Dockerfile").read_text()
 
 
-def test_a_sidecar_follows_the_repository_that_the_init_container_fetches():
+def test_a_sidecar_follows_the_init_containers_repository():
     once, watch, server = (parse(fetch["args"]) for fetch in (FETCH, WATCH, SERVER))
     assert "restartPolicy" not in FETCH
     assert WATCH["restartPolicy"] == "Always"
@@ -174,7 +174,7 @@ def test_all_speak_of_the_same_pods():
     assert selector["label"] == "app.kubernetes.io/name=" + labels["app.kubernetes.io/name"]
 
 
-def test_the_autoscalers_metric_is_made_of_what_the_server_exports(scraped):
+def test_the_server_exports_what_the_autoscalers_metric_needs(scraped):
     (rule,) = documents(FOLDER / "adapter.yaml")[0]["rules"]
     metric, processors = MANIFESTS["HorizontalPodAutoscaler"]["spec"]["metrics"]
     assert processors["resource"]["name"] in SERVER["resources"]["requests"]

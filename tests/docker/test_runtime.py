@@ -78,7 +78,7 @@ def test_training_and_tests_are_left_behind():
 
 
 @pytest.mark.slow
-def test_every_library_comes_from_the_packages_that_the_image_installs():
+def test_every_library_comes_from_the_images_packages():
     (extension,) = (RUNTIME / "lib").glob(
         "python3.*/site-packages/embershard/serving/_predictor*.so"
     )

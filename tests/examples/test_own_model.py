@@ -11,7 +11,7 @@ from embershard.package import Package
 from tests.repository.sources import ROOT
 
 
-def test_a_model_of_ones_own_trains_serves_and_counts_unknown_ids(tmp_path):
+def test_an_own_model_trains_serves_and_counts_unknown_ids(tmp_path):
     run = subprocess.run(
         [sys.executable, "-W", "error", ROOT / "examples" / "own_model.py"],
         cwd=tmp_path,

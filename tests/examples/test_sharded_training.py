@@ -33,7 +33,7 @@ def without_numbers(text):
 
 
 @pytest.mark.slow
-def test_the_example_plans_trains_resumes_and_serves_the_models_scores():
+def test_the_example_plans_trains_resumes_and_serves():
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     done = subprocess.run([*command, EXAMPLE], capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr

@@ -119,7 +119,7 @@ def test_a_forward_of_a_batch_is_refused_before_it_is_traced():
 
 
 @pytest.mark.filterwarnings("ignore:Please use DTensor:FutureWarning")
-def test_a_file_of_sharded_tensors_is_refused_with_a_way_to_save_them(tmp_path):
+def test_a_file_of_sharded_tensors_is_refused_with_a_remedy(tmp_path):
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         spec = ChunkShardingSpec(dim=0, placements=["rank:0/cpu"])
@@ -131,7 +131,7 @@ def test_a_file_of_sharded_tensors_is_refused_with_a_way_to_save_them(tmp_path):
         export_checkpoint(path, tmp_path / "m/1", model=model)
 
 
-def test_a_mark_after_an_operation_on_all_of_dense_names_both_lines():
+def test_a_mark_after_an_operation_on_dense_names_both_lines():
     def forward(m, d, s):
         d = torch.tanh(d)
         user = to_examples(d[:, :1])
@@ -143,7 +143,7 @@ def test_a_mark_after_an_operation_on_all_of_dense_names_both_lines():
 
 
 @cases("function", {"log1p": torch.log1p, "sqrt": torch.sqrt, "log": torch.log})
-def test_nan_of_random_negative_inputs_names_the_line_and_samples(function, tmp_path):
+def test_nan_of_random_negative_inputs_names_line_and_samples(function, tmp_path):
     ranker = module(lambda m, d, s: function(d[:, 1]) + item(m, d, s))
     parts = ["function(d[:, 1]) + item(m, d, s)", "output 'score':", "got nan", "samples=[...]"]
     with refused(ExportError, *parts):
@@ -183,13 +183,13 @@ def test_a_table_that_is_nan_is_refused_by_its_name(tmp_path):
         "item": lambda m, d, s: item(m, d, s) * torch.rand(1).item(),
     },
 )
-def test_numbers_that_forward_draws_by_itself_are_refused_by_their_line(forward):
+def test_random_numbers_in_forward_are_refused_by_their_line(forward):
     message = refusal_of(module(forward))
     assert HERE in message
     assert "it draws random numbers; write if self.training: before it" in message
 
 
-def test_a_tensor_made_in_forward_and_expanded_is_refused_with_a_buffer():
+def test_an_expanded_new_tensor_is_refused_with_a_buffer():
     ranker = module(lambda m, d, s: item(m, d, s) + torch.ones(1, 4).expand(d.shape[0], 4)[:, 0])
     assert "write a buffer (self.register_buffer) in place of a tensor made in" in refusal_of(
         ranker

@@ -67,7 +67,7 @@ def test_rounding_is_to_nearest_with_ties_to_even():
     assert np.array_equal(to_bfloat16(values).numpy(), rounded(values.numpy()))
 
 
-def test_operands_and_results_are_rounded_and_the_last_layer_is_not(tmp_path):
+def test_operands_and_results_are_rounded_except_the_last_layer(tmp_path):
     module = export_layers(tmp_path / "layers" / "1", dense_dtype="bf16")
     table = module.items.state_dict()["embedding_bags.items.weight"].numpy()
     rows = table.astype(np.float16).astype(np.float64)[ASKED.values]
@@ -134,7 +134,7 @@ def test_the_report_says_what_it_costs(tmp_path):
 
 
 @pytest.mark.parametrize("turned", [1, 2])
-def test_the_report_warns_where_auc_may_fall_by_more_than_a_thousandth(tmp_path, turned):
+def test_the_report_warns_if_auc_may_fall_by_over_a_thousandth(tmp_path, turned):
     cost = {"mean_difference": 0.1, "max_difference": 0.2, "pairs": 1000, "pairs_reordered": turned}
     (tmp_path / "report").mkdir()
     report = {"dense": {"dtype": "bfloat16", "outputs": {"score": cost}}}

@@ -110,7 +110,7 @@ def test_outputs_not_finite_for_empty_lists_are_refused(forward, line, lists, in
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-def test_encoder_with_nested_tensors_is_refused_with_the_option_to_turn_off():
+def test_an_encoder_with_nested_tensors_is_refused_by_its_option():
     layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
     ranker = module(encoder_layer_without_nan)
     ranker.layer = nn.TransformerEncoder(layer, 1)

@@ -45,7 +45,7 @@ def test_program_gives_the_scores_of_the_module(forward):
 
 
 @pytest.mark.parametrize("forward", everyday.MARKED, ids=lambda value: value.__name__)
-def test_program_with_a_request_side_gives_the_scores_of_the_module(forward):
+def test_a_program_with_a_request_side_has_the_modules_scores(forward):
     checked(module_of(forward))
 
 

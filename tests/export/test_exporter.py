@@ -55,7 +55,7 @@ def assert_samples_follow_from_the_bytes(package, count):
 
 
 @pytest.mark.parametrize("weights", ["int8", "int4", "fp16", {"items": "int4", "*": "int8"}])
-def test_random_samples_of_every_kind_of_input_follow_from_the_bytes(weights, tmp_path):
+def test_random_samples_of_every_input_follow_from_the_bytes(weights, tmp_path):
     out = export_model(ranker(), EVERY_KIND, tmp_path / "ranker/1", weights=weights)
     assert_samples_follow_from_the_bytes(out, count=3)
 
@@ -121,7 +121,7 @@ def test_errors_in_the_manifest_are_those_of_the_stored_rows(weights, levels, tm
     assert report["bytes"] == sum(table["rows"] * table["row_bytes"] for table in tables)
 
 
-def test_a_plan_puts_the_largest_table_first_and_each_where_least_is(tmp_path):
+def test_a_plan_puts_large_tables_first_on_the_emptiest_device(tmp_path):
     tables = [
         EmbeddingBagConfig(
             name=name, num_embeddings=rows, embedding_dim=4, feature_names=[f"of_{name}"]

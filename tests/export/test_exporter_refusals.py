@@ -43,7 +43,7 @@ from tests.serving.models import ranker
         ),
     },
 )
-def test_arguments_that_do_not_fit_are_refused_and_nothing_is_left(options, error, parts, tmp_path):
+def test_wrong_arguments_are_refused_and_nothing_is_left(options, error, parts, tmp_path):
     out = tmp_path / options.pop("model", "dlrm") / options.pop("out", "1")
     with refused(error, *parts):
         export_model(dlrm(), SCHEMA, out, **options)
@@ -125,7 +125,7 @@ def test_a_sample_whose_output_is_not_finite_is_refused(tmp_path):
     },
 )
 @pytest.mark.parametrize("slice_bytes", [tables.SLICE_BYTES, 1], ids=["one-slice", "row-by-row"])
-def test_weights_that_cannot_be_stored_are_refused_and_nothing_is_left(
+def test_unstorable_weights_are_refused_and_nothing_is_left(
     change, parts, slice_bytes, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(tables, "SLICE_BYTES", slice_bytes)

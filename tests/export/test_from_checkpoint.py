@@ -63,7 +63,7 @@ def save(kind, module, folder):
 
 @pytest.mark.parametrize("factory", [FACTORY, f"{FACTORY}_on_meta"], ids=["cpu", "meta"])
 @pytest.mark.parametrize("kind", ["checkpoint", "state", "safetensors", "pt"])
-def test_a_factory_and_its_weights_give_the_package_that_the_module_gives(kind, factory, tmp_path):
+def test_a_factory_and_its_weights_give_the_modules_package(kind, factory, tmp_path):
     module = trained_ranker()
     export_model(module, SCHEMA, tmp_path / "expected/1")
 
@@ -235,7 +235,7 @@ def test_state_dict_of_a_compiled_module_is_read(tmp_path):
         np.testing.assert_array_equal(got.outputs["score"], sample.outputs["score"])
 
 
-def test_a_compiled_module_whose_own_weights_begin_with_model_is_read(tmp_path):
+def test_a_compiled_module_with_weights_named_model_is_read(tmp_path):
     torch.save(torch.compile(Holder(trained_ranker())).state_dict(), tmp_path / "weights.pt")
     out = export_checkpoint(tmp_path / "weights.pt", tmp_path / "m" / "1", model=f"{FACTORY}_held")
     export_model(Holder(trained_ranker()), SCHEMA, tmp_path / "expected" / "1")

@@ -87,7 +87,7 @@ def test_served_scores_of_a_torch_layer_are_the_modules(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refusal_of_a_torch_layer_names_the_line_and_the_replacement(name, tmp_path):
+def test_a_refused_torch_layer_is_named_with_its_replacement(name, tmp_path):
     layer = LAYERS[name]
     with pytest.raises(ExportError) as refusal:
         export_model(Model(layer), schema_of(layer), tmp_path / "layer" / "1")

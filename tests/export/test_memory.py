@@ -75,13 +75,13 @@ def grown_bytes(script, folder, table_bytes, device):
 
 
 @pytest.mark.slow
-def test_the_peak_of_memory_grows_by_less_than_a_quarter_of_the_table(tmp_path):
+def test_peak_memory_grows_by_less_than_a_quarter_of_the_table(tmp_path):
     table_bytes = 200 * MIB
     assert grown_bytes(EXPORT, tmp_path, table_bytes, "cpu") < table_bytes / 4
 
 
 @pytest.mark.slow
-def test_a_folder_is_exported_in_less_memory_than_half_of_the_table(tmp_path, monkeypatch):
+def test_a_folder_is_exported_in_less_than_half_of_its_table(tmp_path, monkeypatch):
     table_bytes = 448 * MIB  # Seven of the chunks that are read.
     monkeypatch.setenv("ROWS", str(table_bytes // ROW_BYTES))
     monkeypatch.setenv("DEVICE", "meta")

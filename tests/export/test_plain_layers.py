@@ -90,13 +90,13 @@ def detached(layer):
 
 
 @pytest.mark.parametrize("name", COMPUTED)
-def test_a_layer_with_a_computed_weight_is_exported_with_its_value(name):
+def test_a_computed_weight_is_exported_with_its_value(name):
     torch.manual_seed(0)
     program = assert_exported(over_item(COMPUTED[name]()))
     assert any(node.op == "call_module" for node in program.graph.nodes)
 
 
-def test_a_recurrent_layer_with_a_computed_weight_is_exported_with_its_value():
+def test_a_recurrent_layers_computed_weight_is_exported():
     torch.manual_seed(0)
     layer = parametrizations.weight_norm(nn.GRU(4, 3, batch_first=True), "weight_hh_l0")
     module = over_item(layer)
@@ -139,7 +139,7 @@ def pooled(m, d, s):
         ),
     },
 )
-def test_rows_over_max_norm_are_served_scaled_whatever_the_export_looked_up(forward, make):
+def test_all_rows_over_max_norm_are_served_scaled(forward, make):
     torch.manual_seed(0)
     module = Forward(forward, embeddings=collection(), layer=make())
     before = module.layer.weight.detach().clone()

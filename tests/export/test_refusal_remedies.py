@@ -208,7 +208,7 @@ def test_a_buffer_that_forward_computes_once_is_exported():
     build_program(ranker, SCHEMA, seed=0)
 
 
-def test_a_buffer_that_forward_writes_the_same_values_to_is_exported():
+def test_a_buffer_rewritten_with_the_same_values_is_exported():
     def forward(m, d, s):
         m.cached[:4] = torch.arange(4.0)
         return m.embeddings(s)["item"] * m.cached
@@ -229,7 +229,7 @@ def test_a_buffer_that_forward_changes_in_training_is_exported():
     assert ranker.training
 
 
-def test_a_table_that_forward_reads_as_a_tensor_is_said_with_its_size(caplog):
+def test_a_table_read_as_a_tensor_is_reported_with_its_size(caplog):
     def forward(m, d, s):
         pooled = m.embeddings(s)
         return pooled["user"] @ m.embeddings.embedding_bags["items"].weight.t()

@@ -191,7 +191,7 @@ def test_computing_across_rows_is_refused(name):
     assert_refused(ACROSS_ROWS[name], "depend on that example only", "output 'score'")
 
 
-def test_computing_across_rows_is_refused_at_the_line_where_it_begins():
+def test_computing_across_rows_is_refused_at_its_first_line():
     def forward(m, d, s):
         scaled = m.embeddings(s)["item"] * 2
         centred = scaled - scaled.mean(dim=0, keepdim=True)
@@ -200,7 +200,7 @@ def test_computing_across_rows_is_refused_at_the_line_where_it_begins():
     assert_refused(forward, "centred = scaled - scaled.mean(dim=0, keepdim=True): ")
 
 
-def test_what_torchscript_cannot_express_is_refused_with_its_line():
+def test_what_torchscript_cannot_express_is_refused_by_line():
     def forward(m, d, s):
         vectors = m.embeddings(s)["user"]
         return vectors.numpy().sum(1)
@@ -208,7 +208,7 @@ def test_what_torchscript_cannot_express_is_refused_with_its_line():
     assert_refused(forward, "TorchScript", "return vectors.numpy().sum(1)")
 
 
-def test_a_layer_that_torchscript_cannot_express_is_refused_with_its_line():
+def test_a_layer_torchscript_cannot_express_is_refused_by_line():
     class Layer(nn.Module):
         def forward(self, x):
             return x * len({*x.shape})
@@ -228,7 +228,7 @@ def test_batch_norm_without_statistics_is_refused():
     )
 
 
-def test_a_module_that_fails_on_its_inputs_is_refused_with_its_line():
+def test_a_module_that_fails_on_its_inputs_is_refused_by_line():
     assert_refused(
         lambda m, d, s: m.over(m.embeddings(s)["user"]),
         "Forward fails on a batch of 7 examples",
@@ -237,7 +237,7 @@ def test_a_module_that_fails_on_its_inputs_is_refused_with_its_line():
     )
 
 
-def test_an_operation_that_fails_where_sizes_differ_is_refused_with_its_line():
+def test_an_operation_that_fails_for_sizes_is_refused_by_line():
     def forward(m, d, s):
         pooled = m.embeddings(s)
         users = pooled["user"].reshape(-1, 2)  # Two rows a request,

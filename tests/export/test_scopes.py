@@ -88,7 +88,7 @@ FORWARDS = {
 
 
 @pytest.mark.parametrize("name", FORWARDS)
-def test_without_a_mark_every_output_is_that_of_the_expanded_examples(name):
+def test_without_marks_outputs_equal_those_of_expanded_examples(name):
     module = function(FORWARDS[name])
     ((spec, output),) = checked(module).values()
     assert spec.scope == "example"
@@ -128,7 +128,7 @@ MARKED = {
 
 
 @pytest.mark.parametrize("name", MARKED)
-def test_with_marks_every_output_is_that_of_the_expanded_examples(name):
+def test_with_marks_outputs_equal_those_of_expanded_examples(name):
     module = function(MARKED[name], tower=nn.Linear(5, 3))
     module.bias = nn.Parameter(torch.tensor([1.0, 2.0, 3.0, 4.0]))
     ((spec, output),) = checked(module).values()
@@ -269,7 +269,7 @@ def test_outputs_of_a_dict_keep_names_shapes_and_order():
     ]
 
 
-def test_batch_norm_and_dropout_are_exported_as_in_evaluation_and_left_in_training():
+def test_batch_norm_and_dropout_are_exported_in_evaluation_mode():
     module = function(
         lambda m, d, s: (
             m.drop(m.norm(m.embeddings(s).values())).sum(1)
@@ -322,7 +322,7 @@ def test_a_model_that_takes_logarithms_of_its_inputs_is_exported():
     assert_close(program.script(request, example, rows)["score"], expected)
 
 
-def test_a_dlrms_products_within_a_request_are_computed_once_per_request():
+def test_a_dlrms_request_products_are_computed_once_per_request():
     module = dlrm().served(SCHEMA)
     program = build_program(module, SCHEMA, seed=0)
     shapes = {}

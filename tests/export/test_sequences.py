@@ -113,7 +113,7 @@ def test_a_module_may_have_sequences_alone(cls):
     assert checked(module, schema)["score"][1].shape == (11, 4)
 
 
-def test_what_sees_the_history_alone_is_computed_once_per_request():
+def test_work_on_the_history_alone_is_done_once_per_request():
     program = build_program(din(), SCHEMA, seed=0)
     nodes = {node.target: node for node in program.graph.nodes}
     (keys,) = nodes["attention.of_keys"].all_input_nodes
@@ -240,7 +240,7 @@ def test_what_cannot_be_exported_is_refused(forward, reason):
     assert reason in str(refusal.value)
 
 
-def test_what_mixes_neighbours_is_named_by_its_line_although_lists_are_padded():
+def test_mixing_neighbours_is_named_by_line_despite_padding():
     def forward(m, d, s):
         keys = torch.relu(m.sequences(s)["history"].to_padded_dense() + 1)
         mean = keys.mean(0, keepdim=True)

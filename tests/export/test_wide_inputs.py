@@ -36,7 +36,7 @@ def over(limit, sign=1):
     ("limit", "sign", "scale"),
     {"50": (50, 1, "100"), "below-50": (50, -1, "100"), "1000": (1000, 1, "10000")},
 )
-def test_rows_that_are_mixed_at_realistic_values_alone_are_refused(limit, sign, scale):
+def test_rows_mixed_only_at_realistic_values_are_refused(limit, sign, scale):
     message = refusal_of(over(limit, sign))
     assert (
         "x - x.mean(), x): output 'score', 3 requests, 7 examples, dense inputs of abo" in message
@@ -113,7 +113,7 @@ def test_groups_of_samples_with_lists_are_compared(monkeypatch):
         build_program(ranker, SCHEMA, samples=[*[plain] * 4, mixed, empty, plain], seed=0)
 
 
-def test_a_sample_that_contradicts_the_schema_is_refused_before_the_module_runs(tmp_path):
+def test_a_sample_against_the_schema_is_refused_before_a_run(tmp_path):
     wrong = dataclasses.replace(REQUEST, request_dense=np.zeros(5, np.float32))
     with refused(ExportError, "samples: 0: request_dense:"):
         export_model(module(over), SCHEMA, tmp_path / "m/1", samples=[wrong])
@@ -123,7 +123,7 @@ def hours(m, d, s):
     return m.hours(d[:, 1].abs().long()) + m.embeddings(s)["item"]
 
 
-def test_an_index_of_dense_inputs_that_may_be_out_of_range_is_warned_of_with_its_line(caplog):
+def test_a_dense_index_that_may_exceed_its_range_is_a_warning(caplog):
     build_program(module(hours, hours=nn.Embedding(24, 4)), SCHEMA, seed=0)
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
@@ -135,7 +135,7 @@ def test_an_index_of_dense_inputs_that_may_be_out_of_range_is_warned_of_with_its
     assert "write index.clamp(0, rows - 1), or index.remainder(rows)" in message
 
 
-def test_an_index_out_of_range_for_small_numbers_is_refused_with_the_remedy():
+def test_an_index_out_of_range_for_small_numbers_is_refused():
     ranker = module(
         lambda m, d, s: m.hours(d[:, 1].long() - 2) + m.embeddings(s)["item"],
         hours=nn.Embedding(24, 4),
@@ -150,12 +150,12 @@ def test_an_index_out_of_range_for_small_numbers_is_refused_with_the_remedy():
         "modulo": lambda m, d, s: m.hours(d[:, 1].long().remainder(24)) + m.embeddings(s)["item"],
     },
 )
-def test_an_index_that_stays_in_range_is_exported_without_a_warning(forward, caplog):
+def test_an_index_that_stays_in_range_has_no_warning(forward, caplog):
     build_program(module(forward, hours=nn.Embedding(24, 4)), SCHEMA, seed=0)
     assert not caplog.records
 
 
-def test_a_check_of_the_module_that_refuses_large_values_is_no_error(caplog):
+def test_a_modules_own_check_of_large_values_is_no_error(caplog):
     def forward(m, d, s):
         assert bool((d[:, 1] < 60).all())
         return m.embeddings(s)["item"] * d[:, 1:2]
@@ -176,7 +176,7 @@ def test_a_program_that_differs_at_large_values_alone_is_refused(monkeypatch):
     assert "dense inputs of about 100: expected the module's output for the same exam" in message
 
 
-def test_random_numbers_that_count_for_large_values_alone_are_refused():
+def test_random_numbers_used_for_large_values_only_are_refused():
     def forward(m, d, s):
         x = m.embeddings(s)["item"].sum(1)
         return torch.where(d[:, 1] > 50, x + torch.rand_like(x), x)
@@ -193,7 +193,7 @@ def test_random_numbers_that_count_for_large_values_alone_are_refused():
         "column": (lambda m, d, s: m.embeddings(s)["item"][:, 9], "index 9 is out of bounds"),
     },
 )
-def test_an_index_that_is_a_number_has_no_advice_about_dense_inputs(forward, words):
+def test_a_constant_index_has_no_advice_about_dense_inputs(forward, words):
     message = refusal_of(module(forward))
     assert words in message
     assert "dense inputs" not in message

@@ -86,7 +86,7 @@ def store(moto_address, monkeypatch) -> Iterator[Store]:
 
 @dataclass
 class Web:
-    """A web server over a folder, which can be told to break off."""
+    """A web server over a folder that can break off its answers."""
 
     url: str
     cuts: list[int] = field(default_factory=list)

@@ -77,7 +77,7 @@ def test_a_damaged_version_here_is_replaced_by_a_whole_one(far, here, fetched, f
     assert again.fetched_bytes == ((package / CHUNK).stat().st_size if file == CHUNK else 0)
 
 
-def test_what_an_ended_fetch_left_of_a_replaced_version_is_removed(far, here, fetched):
+def test_leftovers_of_a_replaced_version_are_removed(far, here, fetched):
     left = here / "small" / ".fetching-1" / "package"
     left.mkdir(parents=True)
     (left / "manifest.json").write_text("damaged")
@@ -105,7 +105,7 @@ def test_who_has_mapped_a_damaged_version_keeps_what_is_mapped(far, here, fetche
     assert (folder / CHUNK).read_bytes() != damaged
 
 
-def test_a_label_does_not_move_to_a_damaged_version_that_cannot_be_replaced(far, here, fetched):
+def test_a_label_does_not_move_to_a_version_beyond_repair(far, here, fetched):
     package, folder = fetched
     publish(far, 2)
     label(far, stable=2)
@@ -113,7 +113,7 @@ def test_a_label_does_not_move_to_a_damaged_version_that_cannot_be_replaced(far,
     label(far, stable=1)
     (folder / CHUNK).unlink()
     (package / CHUNK).unlink()
-    flip(here / "small" / "2" / CHUNK)  # Or it would be taken from there.
+    flip(here / "small" / "2" / CHUNK)  # The fetch would copy it from this version otherwise.
     with pytest.raises((InputError, PackageError)):
         fetch(far, here)
     assert read_labels(here / "small") == {"stable": 2}
@@ -129,7 +129,7 @@ def test_the_command_says_what_was_damaged(far, here, fetched):
     assert len(run("fetch", far.as_uri(), here, "--version", 1).stdout.splitlines()) == 1
 
 
-def test_a_watch_replaces_a_damaged_version_and_refreshes_the_server(far, here, fetched):
+def test_a_watch_replaces_a_damaged_version_and_refreshes(far, here, fetched):
     package, folder = fetched
     watched = Watched(far, here)
     assert watched.poll() == ["refreshed"]
@@ -142,13 +142,13 @@ def test_a_watch_replaces_a_damaged_version_and_refreshes_the_server(far, here, 
     assert watched.poll() == []
 
 
-def test_a_watch_reads_a_version_once_and_again_only_what_has_changed(far, here, monkeypatch):
+def test_a_watch_reads_a_version_once_and_then_only_changes(far, here, monkeypatch):
     read = []
     check = local.check_hash
     monkeypatch.setattr(local, "check_hash", lambda *value: read.append(value[1]) or check(*value))
     publish(far)
     fetch(far, here)
-    assert not read  # It was hashed as it came.
+    assert not read  # The file was hashed during its download.
     watched = Watched(far, here)
     watched.poll()
     assert CHUNK in read

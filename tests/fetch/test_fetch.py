@@ -31,7 +31,7 @@ from tests.package.keys import write_keys
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    """So that files have many."""
+    """Small blocks: each file has many."""
     monkeypatch.setattr(source_module, "BLOCK_BYTES", 1024)
 
 
@@ -63,7 +63,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 def interrupt_at(share):
-    """A progress that ends the fetch, as Ctrl-C does, behind a share of its bytes."""
+    """A progress function that interrupts the fetch after a share of its bytes, as Ctrl-C does."""
 
     def progress(done, total):
         if done >= share * total:
@@ -156,7 +156,7 @@ def test_a_damaged_file_here_is_not_taken(far, here):
 
 
 @pytest.mark.parametrize("change", ["flipped", "longer", "shorter"])
-def test_a_file_that_is_damaged_there_is_refused_and_nothing_appears(far, here, served, change):
+def test_a_file_damaged_there_is_refused_and_nothing_appears(far, here, served, change):
     package = publish(far)
     chunk = package / "tables/user/00001.safetensors"
     whole = chunk.read_bytes()
@@ -283,7 +283,7 @@ def test_a_full_disk_is_said_and_the_next_fetch_goes_on(far, here, file_limit):
     assert content(here / "small" / "1") == content(package)
 
 
-def test_a_disk_with_too_little_room_is_refused_before_anything_comes(far, here, monkeypatch):
+def test_a_disk_without_room_is_refused_before_anything_comes(far, here, monkeypatch):
     package = publish(far)
     usage = shutil.disk_usage(far)._replace(free=1000)
     monkeypatch.setattr(files_module.shutil, "disk_usage", lambda _: usage)
@@ -310,7 +310,7 @@ def test_another_package_of_the_same_number_is_refused(far, here):
     assert content(here) == before
 
 
-def test_what_was_published_again_meanwhile_is_fetched_as_it_is_then(far, here):
+def test_a_version_published_again_meanwhile_is_fetched_anew(far, here):
     publish(far)
     with pytest.raises(Interrupted):
         fetch(f"file://{far}", here, progress=interrupt_at(0.9))

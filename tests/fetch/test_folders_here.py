@@ -1,4 +1,4 @@
-"""Where a fetch cannot write."""
+"""Fetches into folders that cannot be written."""
 
 import errno
 import os

@@ -59,7 +59,7 @@ def test_an_endless_listing_is_refused(far, here, endless, monkeypatch, path):
     with refused(PackageError, "listing", "got more"):
         fetch_package(url, here, pause=never)
     assert len(sent) == 1
-    assert sent[0] < 64 << 20  # What was under way in the sockets comes on top.
+    assert sent[0] < 64 << 20  # Bytes in the sockets' buffers come on top of the limit.
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ class Silent(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.mark.parametrize("selection", [Selection(), Selection(model="small")])
-def test_a_server_that_falls_silent_ends_the_fetch_at_the_stall_timeout(far, here, selection):
+def test_a_server_that_falls_silent_ends_at_the_stall_timeout(far, here, selection):
     far.mkdir()
     Silent.over.clear()
     with web_server(Silent, far) as url:
@@ -127,7 +127,7 @@ def test_a_server_that_falls_silent_ends_the_fetch_at_the_stall_timeout(far, her
 
 @pytest.mark.parametrize("protocol", ["http", "s3"])
 @pytest.mark.parametrize("selection", [Selection(), Selection(model="small")])
-def test_a_server_that_never_answers_ends_the_fetch_at_the_stall_timeout(
+def test_a_server_that_never_answers_ends_at_the_stall_timeout(
     here, store, monkeypatch, protocol, selection
 ):
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -12,7 +12,7 @@ from tests.fetch.conftest import label, never, publish, versions_in
 
 @pytest.fixture(params=["file", "s3", "http"])
 def served(request, far):
-    """A source of each kind, and how a change in its folder gets there."""
+    """A source of each kind, and a function that publishes a change of its folder."""
     if request.param == "file":
         return far.as_uri(), lambda: None
     if request.param == "http":
@@ -41,7 +41,7 @@ def test_fetches_the_highest_version_without_labels(far, here, served):
     assert not (here / "small" / "labels.json").exists()
 
 
-def test_ignores_a_local_folder_named_by_a_digit_that_is_no_number(far, here):
+def test_a_local_folder_named_by_a_strange_digit_is_ignored(far, here):
     publish(far)
     (here / "small" / "²").mkdir(parents=True)
     assert fetch_package(far.as_uri(), here, pause=never).version == 1
@@ -58,7 +58,7 @@ def test_follows_a_label_that_moves_back(far, here, served):
         assert read_labels(here / "small") == {"stable": stable}
 
 
-def test_fetches_every_label_that_is_named_and_removes_one_that_is_gone(far, here):
+def test_fetches_the_named_labels_and_removes_one_that_is_gone(far, here):
     for version in (1, 2, 3):
         publish(far, version)
     label(far, stable=1, canary=2, shadow=3)
@@ -81,7 +81,7 @@ def test_keeps_a_local_label_that_is_not_followed(far, here):
     assert read_labels(here / "small") == {"stable": 2, "shadow": 1}
 
 
-def test_keeps_local_labels_when_the_remote_loses_its_labels_file(far, here):
+def test_keeps_local_labels_if_the_remote_loses_its_labels(far, here):
     for version in (1, 2):
         publish(far, version)
     label(far, stable=1)
@@ -91,7 +91,7 @@ def test_keeps_local_labels_when_the_remote_loses_its_labels_file(far, here):
     assert read_labels(here / "small") == {"stable": 1}
 
 
-def test_labels_are_written_after_every_labelled_version_is_verified(far, here):
+def test_labels_are_written_after_their_versions_are_verified(far, here):
     for version in (1, 2, 3):
         publish(far, version)
     label(far, stable=1)
@@ -127,7 +127,7 @@ def test_labels_are_written_after_every_labelled_version_is_verified(far, here):
         ),
     },
 )
-def test_a_label_that_is_not_there_is_refused_and_changes_nothing(far, here, labels, wanted, parts):
+def test_an_unknown_label_is_refused_and_changes_nothing(far, here, labels, wanted, parts):
     for version in (1, 2):
         publish(far, version)
     if labels is not None:
@@ -180,7 +180,7 @@ def test_fetches_all_models_and_leaves_out_what_is_no_model(far, here, served):
     assert sorted(path.name for path in here.iterdir()) == ["large", "small"]
 
 
-def test_a_web_server_that_lists_nothing_needs_a_model_and_labels(far, here, web):
+def test_a_web_server_without_listings_needs_model_and_labels(far, here, web):
     for version in (1, 2):
         publish(far, version)
     label(far, stable=1)
@@ -192,7 +192,7 @@ def test_a_web_server_that_lists_nothing_needs_a_model_and_labels(far, here, web
         fetch_package(web.url, here, model="small", pause=never)
 
 
-def test_a_damaged_model_does_not_keep_the_others_from_being_fetched(far, here):
+def test_a_damaged_model_does_not_keep_back_the_others(far, here):
     package = publish(far, model="large")
     publish(far)
     (package / "programs" / "dense.pt").write_bytes(b"damaged")

@@ -81,7 +81,8 @@ def answered(pod, more):
 
 
 def kill_and_restart(pod, what):
-    """The version that the pod answers with from its restart on; None where it went on."""
+    """The version that the pod answers with after its restart. None: the server was not
+    restarted."""
     if what == "server":
         pod.kill_server()
         return pod.start_server()
@@ -99,7 +100,7 @@ def kill_and_restart(pod, what):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", [1])
-def test_label_moves_reach_every_pod_and_killed_pods_serve_the_labelled_version(store, pods, seed):
+def test_label_moves_reach_every_pod_also_killed_ones(store, pods, seed):
     chance = random.Random(seed)
     rounds = chance.sample(KILLED, len(KILLED))
     labelled = 3
@@ -115,7 +116,7 @@ def test_label_moves_reach_every_pod_and_killed_pods_serve_the_labelled_version(
                 pod = pods[number]
                 answered(pod, chance.randint(1, 200))
                 restarted = kill_and_restart(pod, what)
-                # One whose watch has not seen the move yet serves what was labelled before.
+                # A pod whose watch has not seen the move yet serves the old label.
                 allowed = {"server": {before, labelled}, "pod": {labelled}, "watch": {None}}
                 assert restarted in allowed[what]
             if what == "nothing":

@@ -14,7 +14,7 @@ from tests.fetch.conftest import label, publish, versions_in
 from tests.fetch.watching import Watched
 
 
-def test_old_versions_are_removed_but_those_labelled_served_followed_and_kept(far, here):
+def test_old_versions_that_nothing_needs_are_removed(far, here):
     for version in range(1, 9):
         publish(far, version)
         publish(here, version)
@@ -65,7 +65,7 @@ def test_former_stable_versions_stay_before_failed_canaries(far, here):
     watched = Watched(far, here, keep=1, selection=both)  # The watch was started again.
     assert poll(stable=2, canary=5) == [1, 2, 5]
     assert poll(stable=2) == [1, 2]
-    assert poll(stable=6) == [2, 6]  # The one that was stable last.
+    assert poll(stable=6) == [2, 6]  # Version 2 was stable last.
     assert {path.name for path in (here / "small").glob(".stable-*")} == {".stable-2"}
 
 
@@ -92,7 +92,7 @@ def test_nothing_is_removed_until_the_server_has_followed(far, here):
     assert versions_in(here) == [1]
 
 
-def test_nothing_is_removed_where_the_server_does_not_say_what_it_serves(far, here):
+def test_nothing_is_removed_if_the_served_versions_are_unknown(far, here):
     for version in (1, 2):
         publish(far, version)
     label(far, stable=1)

@@ -14,7 +14,7 @@ from tests.fetch.watching import Watched
 from tests.repository.sources import ROOT
 
 
-def test_a_poll_fetches_a_new_version_and_a_label_move_and_refreshes_the_server(far, here):
+def test_a_poll_fetches_a_version_and_a_label_and_refreshes(far, here):
     publish(far, 1)
     label(far, stable=1)
     watched = Watched(far, here)
@@ -112,7 +112,7 @@ def test_a_model_that_fails_does_not_delay_the_others(far, here):
     assert watched.poll() == ["fetch_failed", "fetched", "refreshed"]
 
 
-def test_a_change_is_sent_at_once_to_a_server_that_refused_the_last_one(far, here):
+def test_a_change_is_sent_at_once_after_one_that_was_refused(far, here):
     publish(far, 1)
     publish(far, 2)
     label(far, stable=2)

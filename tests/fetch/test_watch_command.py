@@ -56,7 +56,7 @@ def test_sigterm_ends_a_watch_whose_server_does_not_answer(far, here, tmp_path):
     assert watch.events()[-1].split()[0] == "stopped"
 
 
-def test_sigterm_ends_a_watch_whose_server_never_completes_a_refresh(far, here, tmp_path):
+def test_sigterm_ends_a_watch_whose_refresh_never_completes(far, here, tmp_path):
     publish(far)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "s"))
@@ -147,7 +147,7 @@ def test_the_page_lists_every_metric_of_a_watch():
     } == results
 
 
-def test_a_watch_is_stuck_after_its_interval_and_the_longest_load():
+def test_a_watch_is_stuck_after_interval_and_longest_load():
     now = [0.0]
     status = WatchStatus(interval_seconds=30, monotonic=lambda: now[0])
     live = watch_routes(status, 4230.0)["/livez"]

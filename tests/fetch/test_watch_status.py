@@ -1,4 +1,4 @@
-"""What a watch tells of itself: wanted and served versions, failures, and when a poll succeeded."""
+"""The status of a watch: wanted and served versions, failures, and the last successful poll."""
 
 import shutil
 
@@ -24,7 +24,7 @@ def watched(far, here):
 
 
 def value(watched, name, **labels):
-    """Of a metric; None: there is no such series."""
+    """Value of a metric. None: there is no such series."""
     rows = watched.watch.status.rows()
     results = [row[4] for row in rows if row[0] == f"embershard_watch_{name}" and row[3] == labels]
     return results[0] if results else None

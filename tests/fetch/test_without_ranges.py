@@ -22,7 +22,7 @@ def small_blocks(monkeypatch):
 
 
 class Whole(http.server.SimpleHTTPRequestHandler):
-    """As `python -m http.server`: ignores Range, and says nothing about ranges."""
+    """Like `python -m http.server`: ignores Range, and does not mention ranges."""
 
     def log_message(self, *_):
         pass

@@ -115,7 +115,7 @@ def test_flatten_lengths_changes_nothing(kjt):
     assert kjt.flatten_lengths().lengths().dim() == 1
 
 
-def test_building_and_splitting_with_known_counts_reads_no_contents():
+def test_building_and_splitting_by_known_counts_reads_nothing():
     kjt = KeyedJaggedTensor(
         KEYS,
         VALUES.to("meta"),

@@ -78,7 +78,7 @@ def test_building_traces_to_a_graph_for_any_batch():
         same(traced(kjt_of(lengths), dense), Builds()(kjt_of(lengths), dense))
 
 
-def test_building_keyed_jagged_tensors_traces_to_a_graph_for_any_batch():
+def test_building_keyed_jagged_tensors_traces_for_any_batch():
     traced = torch.fx.symbolic_trace(BuildsKeyedJagged())
     for lengths in BATCHES:
         kjt = kjt_of(lengths)

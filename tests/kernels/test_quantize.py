@@ -82,7 +82,7 @@ def test_rows_of_a_narrow_range_read_back_within_half_a_step(weights, weight_typ
     assert (errors <= 0.501 * scale).all(), (errors / scale).max()
 
 
-def test_int8_row_of_a_narrow_range_rounds_bias_down_and_scale_up():
+def test_a_narrow_int8_row_rounds_bias_down_and_scale_up():
     # -1e-6 lies between -17 and -16 times 2**-24. From -17 to 1e-6 each step is 2**-24 at least.
     rows = quantize_rows(torch.tensor([[-1e-6, 0.0, 2.0**-24, 1e-6]]), "int8")
 

@@ -132,7 +132,7 @@ def table(name, rows, features):
     )
 
 
-def test_from_a_config_history_and_target_share_a_table_of_their_own():
+def test_history_and_target_of_a_config_share_their_own_table():
     tables = [
         table("user", 3, ["user"]),
         table("history", 5, ["history"]),

@@ -105,7 +105,7 @@ def test_state_dict_keys_are_torchrecs():
     ]
 
 
-def test_the_training_model_gives_the_mean_cross_entropy_of_its_logits():
+def test_the_training_model_returns_the_mean_cross_entropy():
     model = build()
     dense, sparse = inputs(7)
     labels = torch.tensor([1, 0, 0, 1, 1, 0, 1])
@@ -126,7 +126,7 @@ def test_sparse_features_are_in_the_order_of_the_tables():
     assert build().sparse_arch.sparse_feature_names == ["item", "history", "user"]
 
 
-def test_score_is_the_sigmoid_of_the_logits_one_number_an_example():
+def test_score_is_the_sigmoid_of_the_logit_of_each_example():
     model = build()
     dense, sparse = inputs(4)
     logits = model(dense, sparse)
@@ -160,7 +160,7 @@ def test_a_trace_with_embeddings_as_leaves_serves_any_batch(cls, examples):
 # source of torch.fx.GraphModule.
 @pytest.mark.filterwarnings("ignore:`torch.jit")
 @pytest.mark.filterwarnings("ignore:The TorchScript type system doesn't support:UserWarning")
-def test_the_trace_without_its_embeddings_is_torchscript_for_any_batch():
+def test_the_trace_without_embeddings_scripts_for_any_batch():
     model = Score(build())
     traced = trace(model)
     (embeddings,) = [n for n in traced.graph.nodes if n.op == "call_module" and "bag" in n.target]

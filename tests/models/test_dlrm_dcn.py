@@ -75,7 +75,7 @@ def test_the_state_dict_has_torchrecs_names():
     ]
 
 
-def test_it_exports_and_its_samples_have_the_scores_of_the_module(tmp_path):
+def test_it_exports_with_samples_that_have_the_modules_scores(tmp_path):
     model = build()
     schema = Schema(
         dense=[DenseInput(name) for name in "xyz"],

@@ -46,7 +46,7 @@ def test_logits_are_those_of_masked_blocks(parallel):
     assert_close(model(DENSE, sparse()), torch.stack(expected), rtol=1e-5, atol=1e-5)
 
 
-def test_the_hidden_layer_of_a_mask_is_a_multiple_of_the_features():
+def test_a_masks_hidden_layer_is_a_multiple_of_the_features():
     model = model_of("masknet", reduction_factor=2.5)
     assert model.state_dict()["blocks.0.mask._mlp.0._linear.weight"].shape == (35, 2 + 3 * 4)
 

@@ -49,7 +49,7 @@ def asked():
     return torch.randn(2, 3, generator=torch.Generator().manual_seed(4)), sparse
 
 
-def test_each_tower_sees_the_inputs_of_its_scope_and_the_logit_is_their_dot_product():
+def test_towers_see_their_scope_and_the_logit_is_a_dot_product():
     model = towers()
     dense, sparse = asked()
     users = model.embedding_bag_collection.embedding_bags["u"].weight

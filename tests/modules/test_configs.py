@@ -10,7 +10,7 @@ from tests.cases import cases, refused
 GOOD = {"name": "t", "num_embeddings": 9, "embedding_dim": 4, "feature_names": ["a", "b"]}
 
 
-def test_defaults_are_a_sum_and_a_range_of_one_over_the_root_of_the_rows():
+def test_defaults_are_a_sum_and_a_range_of_one_over_root_rows():
     config = EmbeddingBagConfig(**GOOD)
 
     assert config.pooling is PoolingType.SUM

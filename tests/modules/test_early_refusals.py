@@ -49,9 +49,9 @@ def refusal_of_manifest(path, value):
         inside = inside[step]
     inside[path[-1]] = value
     document["schema"] = fingerprint_of(document["inputs"], document["outputs"])
-    with pytest.raises(PackageError) as refused:
+    with pytest.raises(PackageError) as raised:
         parse_manifest(json.dumps(document).encode())
-    return str(refused.value)
+    return str(raised.value)
 
 
 def sequence_table(name):
@@ -159,7 +159,7 @@ def test_values_no_manifest_takes_are_refused_by_the_config(value, path, config,
 
 
 # Its file would be refused: 2^32 - 1 keys at most.
-def test_a_vocabulary_of_too_many_ids_is_refused_when_it_is_built():
+def test_a_vocabulary_of_too_many_ids_is_refused_when_built():
     assert vocabulary_of(2**32 - 1).num_rows == 2**32 - 1
     with refused(InputError, "Vocabulary", "got 4294967296"):
         vocabulary_of(2**32)

@@ -137,7 +137,7 @@ def test_weighted_sums_and_means_are_the_oracles(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_gradients_of_a_weighted_mean_are_divided_by_the_number_of_ids(kind):
+def test_gradients_of_a_weighted_mean_are_divided_by_the_ids(kind):
     cls, device = kind
     settings = {"optimizer": "sgd", "learning_rate": 1.0} if "Fused" in cls.__name__ else {}
     halves = table("t", 4, 4, ["f"], MEAN, init_fn=lambda weight: weight.data.fill_(0.5))

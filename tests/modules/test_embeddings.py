@@ -116,7 +116,7 @@ def loss_of(sequences):
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("optimizer", ["sgd", "rowwise_adagrad"])
-def test_training_in_backward_is_the_optimizer_on_a_plain_collection(optimizer, device):
+def test_training_in_backward_equals_a_plain_optimizer(optimizer, device):
     plain = EmbeddingCollection(TABLES, device=device)
     fused = FusedEmbeddingCollection(TABLES, device=device, optimizer=optimizer, learning_rate=0.1)
     fused.load_state_dict(plain.state_dict())

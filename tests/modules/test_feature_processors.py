@@ -43,11 +43,11 @@ def build(kind, processors):
 
 def both():
     one_for_all = PositionWeightedModuleCollection(LENGTHS)
-    item = {name: PositionWeightedModule(most) for name, most in LENGTHS.items()}
+    modules = {name: PositionWeightedModule(most) for name, most in LENGTHS.items()}
     for name, values in (("keys", [2.0, 3.0]), ("type", [5.0, 7.0, 11.0])):
         one_for_all.position_weights_of(name).data.copy_(torch.tensor(values))
-        item[name].position_weight.data.copy_(torch.tensor(values))
-    return {"collection": one_for_all, "module-a-feature": item}
+        modules[name].position_weight.data.copy_(torch.tensor(values))
+    return {"collection": one_for_all, "module-a-feature": modules}
 
 
 @pytest.mark.parametrize("processors", ["collection", "module-a-feature"])
@@ -68,8 +68,8 @@ def test_rows_are_multiplied_by_the_weight_of_their_position(kind, processors):
 
 def test_weights_of_the_input_are_not_read():
     module = build(EmbeddingBagCollection, both()["collection"])
-    value = module(features(weights=torch.full((7,), 100.0)))
-    assert_close(value.values(), module(features()).values())
+    pooled = module(features(weights=torch.full((7,), 100.0)))
+    assert_close(pooled.values(), module(features()).values())
 
 
 def test_weights_are_1_at_first_and_where_a_feature_has_none():

@@ -66,7 +66,7 @@ def twins(plain, fused):
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dims", DIMS)
-def test_rowwise_adagrad_of_any_dim_is_the_formula_on_plain_gradients(dims, device):
+def test_rowwise_adagrad_of_any_dim_equals_its_formula(dims, device):
     tables = bag_tables(dims)
     plain, fused = twins(
         EmbeddingBagCollection(tables, device=device),
@@ -138,7 +138,7 @@ def test_gradients_reach_the_weights_of_a_weighted_collection():
 
 
 @pytest.mark.parametrize("dims", DIMS)
-def test_states_of_any_dim_have_the_tables_shapes_and_copies_train_alike(dims):
+def test_states_of_any_dim_have_table_shapes_and_copies_train(dims):
     fused = FusedEmbeddingBagCollection(bag_tables(dims), learning_rate=RATE)
     features, gradient = batch(len(dims)), upstream(2 * sum(dims))
     fused(features).values().backward(gradient)

@@ -59,9 +59,9 @@ def test_ids_and_weights_may_be_columns_of_matrices(is_weighted):
     )
     ids = torch.tensor([[1, 7], [2, 1_700_000_000], [3, -5], [4, 6]])[:, 0]
     weights = torch.tensor([[1.0, 9.0], [2.0, 9.0], [3.0, 9.0], [4.0, 9.0]])[:, 0]
-    value = weights if is_weighted else None
+    own_weights = weights if is_weighted else None
     features = KeyedJaggedTensor(
-        keys=["u"], values=ids, weights=value, lengths=torch.tensor([1, 3])
+        keys=["u"], values=ids, weights=own_weights, lengths=torch.tensor([1, 3])
     )
     collection(features).values().sum().backward()
     expected = torch.zeros(10, 4)
@@ -111,7 +111,7 @@ def test_sgd_in_backward_is_torch_sgd(device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_rowwise_adagrad_in_backward_is_the_formula_on_plain_gradients(device):
+def test_rowwise_adagrad_in_backward_equals_its_formula(device):
     plain, fused = twins(device, optimizer="rowwise_adagrad", learning_rate=0.2, eps=1e-4)
     momentum = {
         name: torch.zeros(len(weight), device=device) for name, weight in plain.named_parameters()

@@ -37,7 +37,7 @@ def step(optimizer, gradient=1.0):
     optimizer.step()
 
 
-def test_the_state_dict_goes_by_name_and_holds_the_tensors_in_use():
+def test_the_state_dict_is_by_name_and_holds_tensors_in_use():
     optimizer = adam(a=parameter(1.0, 2.0), b=parameter(3.0))
     step(optimizer)
     state = optimizer.state_dict()
@@ -125,7 +125,7 @@ def test_hooks_run_once_around_a_step_and_a_state_dict(build):
     ]
 
 
-def test_a_hook_may_give_the_state_that_is_loaded_even_numbers():
+def test_a_load_hook_replaces_the_state_also_if_it_is_a_number():
     weight = parameter(1.0)
     optimizer = KeyedOptimizer({"w": weight}, {weight: {"count": 3}}, [{"params": [weight]}])
     optimizer.register_load_state_dict_pre_hook(lambda own, state: state["inner"])

@@ -32,7 +32,7 @@ def keys(tmp_path):
     return write_keys(tmp_path)
 
 
-def test_a_signature_lies_beside_the_package_and_is_of_its_digest(package, keys):
+def test_a_signature_is_next_to_the_package_and_of_its_digest(package, keys):
     file = sign_package(package, keys.private)
     assert file == package.parent / "1.sig"
     assert sorted(path.name for path in package.parent.iterdir()) == ["1", "1.sig"]

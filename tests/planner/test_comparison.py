@@ -108,7 +108,7 @@ def test_a_plan_is_of_a_package_or_a_run(run, capsys, arguments, words):
         "two-and-a-half": (2.5, "2.50"),
     },
 )
-def test_lookups_of_a_server_far_from_the_estimate_name_what_fits(measured, hint):
+def test_lookups_far_from_the_estimate_name_what_fits(measured, hint):
     device = DeviceComparison(device="cpu:0", measured_seconds=measured, estimated_seconds=1.0)
     comparison = Comparison(plan="default", examples=8.0, batches=10.0, devices=[device])
     assert (f"all devices: measured / estimated {hint}: " in comparison.to_text()) is bool(hint)

@@ -55,7 +55,7 @@ def test_every_row_in_unified_memory_is_read_over_the_link():
     assert memory.tolist() == [-3600, 3600]
 
 
-def test_rows_missing_in_a_cache_are_read_and_others_written_back():
+def test_rows_missing_in_a_cache_are_read_others_written_back():
     seconds, memory = _added("fused_uvm_caching")
     distinct = 100 * (1 - np.exp(-0.5))
     assert seconds == pytest.approx([2 * 50 * 0.25 * 32e-6, 2 * distinct * 4e-6])
@@ -83,7 +83,7 @@ def test_the_table_looked_up_least_lies_in_the_hosts_memory():
 def test_tables_lie_on_the_device_if_it_has_memory_for_them():
     device = Device(memory_bytes=10_000_000, host_memory_bytes=10_000_000)
     plan = _planner([device] * 2).plan(model_of((3000, 64), (3000, 64)), sharders())
-    assert {feature.compute_kernel for feature in plan.plan["sparse"].values()} == {"fused"}
+    assert {sharding.compute_kernel for sharding in plan.plan["sparse"].values()} == {"fused"}
 
 
 @cases(

@@ -125,7 +125,7 @@ def test_a_plan_for_gpus_says_whose_costs_it_takes(monkeypatch):
 
 
 @pytest.mark.parametrize("value", [("cpu",), ("cuda",), ("cuda", 100 << 30)])
-def test_every_machine_that_ships_says_where_its_figures_are_from(value):
+def test_every_shipped_machine_names_the_source_of_its_figures(value):
     sources = default_machine(*value).sources
     assert any("embershard calibrate" in source for source in sources.values())
     named = {name for names in sources for name in names.split(", ")}

@@ -143,7 +143,7 @@ def is_feasible(tables, speeds, caps, seconds):
     cap=st.floats(1, 60),
     speeds=st.lists(st.floats(0.2, 4), min_size=8, max_size=8),
 )
-def test_a_placement_keeps_to_the_caps_and_is_not_below_the_bound(sizes, ranks, cap, speeds):
+def test_a_placement_keeps_the_caps_and_is_not_below_the_bound(sizes, ranks, cap, speeds):
     tables = [cuts(seconds, memory=memory) for seconds, memory in sizes]
     caps, pace = np.full(ranks, cap), np.array(speeds[:ranks])
     try:

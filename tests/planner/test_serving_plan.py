@@ -76,7 +76,7 @@ def test_replicas_in_a_report_are_priced_as_in_their_plan():
         assert seconds == pytest.approx(24e-6)
 
 
-def test_cuts_in_addition_to_replicas_are_priced_as_in_their_plan():
+def test_cuts_next_to_replicas_are_priced_as_in_their_plan():
     tables = [table_spec("hot", 10), table_spec("cold", 10), table_spec("small", 10)]
 
     def explained(**constraints):

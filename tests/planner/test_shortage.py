@@ -209,9 +209,9 @@ def test_less_memory_than_a_refusal_asks_for_is_refused_too(sizes, ranks, kept, 
 
     reason = refusal(0)
     assume(reason is not None and "ddr_cap and" not in reason)
-    plan = re.search(r"at least ([0-9,]+) bytes more of usable memory on each rank", reason)
-    assume(plan)
-    usable = int(plan[1].replace(",", ""))
+    match = re.search(r"at least ([0-9,]+) bytes more of usable memory on each rank", reason)
+    assume(match)
+    usable = int(match[1].replace(",", ""))
     less = int(usable / (1 - reserved)) - 2
     assert less <= 0 or refusal(less) is not None
     assert refusal(10**9) is None

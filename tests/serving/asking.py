@@ -154,7 +154,7 @@ def requests(draw, *, min_examples: int = 1, max_examples: int = 6):
 
 
 def random_request(examples: int, seed: int = 0) -> Asked:
-    """A large request, quickly."""
+    """A large request, made quickly."""
     random = np.random.default_rng(seed)
 
     def lists(name, count, most, choices):

@@ -72,7 +72,7 @@ class Attending(nn.Module):
         mask = to_examples(inside)
         weights = torch.softmax(logits.masked_fill(~mask, -1e9), dim=1) * mask
         interest = torch.einsum("bl,bld->bd", weights, to_examples(values))
-        # A power of the position tells words in another order apart.
+        # Weights by position make the order of words count.
         words = result["words"].to_padded_dense(4)
         words = torch.einsum("bld,l->bd", words, torch.tensor([1.0, 0.5, 0.25, 0.125]))
         seen = [dense, pooled.values(), interest, words, to_examples(lengths.float().unsqueeze(1))]

@@ -11,11 +11,11 @@ from embershard.serving import LocalPredictor
 
 
 class MessagePredictor(LocalPredictor):
-    """What a server answers to a message, without a server."""
+    """Answers messages as a server does, without a server."""
 
     def answers(self, messages: Sequence[bytes]) -> list[bytes | EmbershardError]:
-        """For each serialized ``PredictRequest`` a serialized ``PredictResponse`` or the error.
-        All want the same outputs."""
+        """Returns a serialized ``PredictResponse`` or the error for each serialized
+        ``PredictRequest``. All requests want the same outputs."""
         model = pb.GetModelResponse.FromString(self.get_model())
         parsed = [pb.PredictRequest.FromString(message) for message in messages]
         (wanted,) = {tuple(item.outputs) for item in parsed} or {()}

@@ -1,4 +1,5 @@
-"""What a package must answer, worked out from its bytes with json, safetensors, numpy and torch.
+"""The expected answers of a package, worked out from its bytes with json, safetensors, numpy and
+torch.
 
 Written against docs/format.md alone: nothing of embershard takes part.
 """
@@ -98,7 +99,7 @@ class Oracle:
         return {"first": ids[:most], "last": ids[-most:]}[item["keep"]]
 
     def _row(self, ids: dict, value: int) -> int | None:
-        """None: a zero vector."""
+        """Row of an id; None stands for a zero vector."""
         if ids["kind"] == "hash":
             data = value.to_bytes(8, "little", signed=True)
             return xxhash.xxh3_64_intdigest(data, seed=ids["seed"]) % ids["rows"]

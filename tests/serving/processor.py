@@ -1,4 +1,4 @@
-"""What the processor of this machine can do."""
+"""Features of this machine's processor."""
 
 from pathlib import Path
 

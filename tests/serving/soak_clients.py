@@ -22,11 +22,11 @@ BATCH_EXAMPLES = 256
 CONNECTIONS = 40
 AGE_SECONDS = 1
 
-SIZES = [*range(1, 36, 3), BATCH_EXAMPLES + 44]  # The last is split.
+SIZES = [*range(1, 36, 3), BATCH_EXAMPLES + 44]  # The last is cut into chunks.
 BODIES = [named(random_request(size, seed=size)).SerializeToString() for size in SIZES]
 TOO_MANY = pb.PredictRequest(num_examples=4097).SerializeToString()  # The package's own limit.
 TOO_LARGE = bytes(MESSAGE_BYTES + 1)
-# A field appended to a message is a field of it.
+# Appending a serialized message sets its fields in the first.
 OTHER_INPUT = pb.PredictRequest(dense=[pb.DenseValues(name="colour")]).SerializeToString()
 PRIORITIES = (pb.PRIORITY_INTERACTIVE, pb.PRIORITY_BACKGROUND)
 HURRIED = {Code.OK, Code.DEADLINE_EXCEEDED, Code.RESOURCE_EXHAUSTED}
@@ -77,16 +77,16 @@ class Soak:
             self.over.set()
 
     def connect(self):
-        """Bytes. With as many connections as it may have, the server closes it at once."""
+        """A raw connection. The server closes it at once if it has too many."""
         host, port = self.address.rsplit(":", 1)
         return socket.create_connection((host, int(port)), timeout=WAIT_SECONDS)
 
     def channel(self):
-        """Calls, which wait until the server has room for a connection."""
+        """A channel whose calls wait until the server has room for a connection."""
         return grpc.insecure_channel(self.address, CHANNEL)
 
     def ask(self, channel, chance):
-        """Asks for one in earnest, and looks at the answer."""
+        """Sends a good request and checks the answer."""
         place = chance.randrange(len(BODIES))
         priority = pb.PredictRequest(priority=chance.choice(PRIORITIES)).SerializeToString()
         self.check(place, begun(channel, BODIES[place] + priority).result())
@@ -102,7 +102,7 @@ def begun(channel, message, seconds=WAIT_SECONDS):
 
 
 def was_said(connection, data):
-    """Whether the server took it all."""
+    """True if the server took all bytes."""
     try:
         connection.sendall(data)
     except ConnectionError:
@@ -111,7 +111,7 @@ def was_said(connection, data):
 
 
 def heard(connection, size):
-    """So many bytes; fewer if the server has closed the connection."""
+    """Reads `size` bytes, or fewer if the server closes the connection."""
     data = b""
     try:
         while len(data) < size and (more := connection.recv(size - len(data))):
@@ -122,7 +122,8 @@ def heard(connection, size):
 
 
 def good(soak, chance):
-    """Long enough on one channel to be told to go, and to connect again."""
+    """Calls on one channel for so long that the server ends the connection and the client
+    reconnects."""
     with soak.channel() as channel:
         for _ in range(500):
             if not soak.over.is_set():
@@ -143,7 +144,7 @@ def opened(channel, messages):
 
 
 def of_a_stream(chance, count):
-    """Requests of both priorities, each under an id, which says what is asked."""
+    """Requests of both priorities. The id of each names the expected scores."""
     messages = []
     for number in range(count):
         place = chance.randrange(len(BODIES))
@@ -156,7 +157,7 @@ def of_a_stream(chance, count):
 
 
 def streams(soak, chance):
-    """One among them is refused, alone."""
+    """Only the bad request of a stream is refused."""
     messages = of_a_stream(chance, 100)
     bad = pb.PredictRequest.FromString(BODIES[0] + OTHER_INPUT)
     bad.request_id = "bad"
@@ -193,14 +194,15 @@ def says_half(soak, chance):
 def sends_random_bytes(soak, chance):
     start = chance.choice([b"", PREFACE, PREFACE + SETTINGS])
     with soak.connect() as connection:
-        # It may be told to go before it has said everything.
+        # The server may close the connection before all bytes are sent.
         was_said(connection, start + chance.randbytes(chance.randrange(20_000)))
 
 
 def sends_nonsense(soak, chance):
-    """Messages that are none, that have lost their end, that name an input of no model."""
+    """Sends bytes that are no message, a message without its end, and one that names an unknown
+    input."""
     whole = chance.choice(BODIES)
-    cut = whole[: -1 - chance.randrange(4)]  # Its last field is longer.
+    cut = whole[: -1 - chance.randrange(4)]  # Its last field announces more bytes.
     with soak.channel() as channel:
         for message in (b"\xff" + chance.randbytes(500), cut, whole + OTHER_INPUT):
             expect(soak, channel, message, Code.INVALID_ARGUMENT)

@@ -1,4 +1,4 @@
-"""What connections may do reaches the server, option by option."""
+"""Every option of connections reaches the server."""
 
 import socket
 
@@ -47,7 +47,7 @@ class Peer:
         self.socket.close()
 
     def hears(self, words, times=1):
-        """Whether these bytes come before the server closes the connection."""
+        """True if these bytes come before the server closes the connection."""
         while self.heard.count(words) < times:
             try:
                 more = self.socket.recv(4096)

@@ -81,7 +81,7 @@ def test_a_socket_of_another_program_is_named_as_such(line, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["NoSuchError", "EmbershardErrors", "annotations", ["x"]])
-def test_an_error_of_a_kind_that_is_unknown_here_is_an_internal_one(kind, tmp_path):
+def test_an_error_of_an_unknown_kind_is_an_internal_error(kind, tmp_path):
     class Odd:
         def index(self):
             return []
@@ -93,7 +93,7 @@ def test_an_error_of_a_kind_that_is_unknown_here_is_an_internal_one(kind, tmp_pa
         order(tmp_path / "control", {"order": "refresh"})
 
 
-def test_control_characters_of_an_index_are_escaped_on_the_terminal(tmp_path):
+def test_control_characters_of_an_index_are_escaped(tmp_path):
     entry = {"model": "ranker", "version": 1, "labels": [], "is_default": True, "state": "failed"}
 
     class Failed:

@@ -49,7 +49,7 @@ def copy(package, tmp_path):
 
 
 def blamed(file):
-    """Which files a refusal may name: a digest and its manifest vouch for each other."""
+    """Files that a refusal may name: a digest and its manifest vouch for each other."""
     return (f"{file}: ", "manifest.json: ") if file == "manifest.sha256" else f"{file}: "
 
 
@@ -60,7 +60,7 @@ def files_of(package):
 @pytest.mark.parametrize("reader", READERS)
 def test_no_changed_file_passes(copy, reader):
     read, chance = READERS[reader], random.Random(reader)
-    read(copy)  # As it is.
+    read(copy)  # The unchanged package is valid.
     for path in files_of(copy):
         file, whole = path.relative_to(copy).as_posix(), path.read_bytes()
         for data in damaged(whole, chance):
@@ -75,7 +75,7 @@ def test_no_changed_file_passes(copy, reader):
 
 @pytest.mark.parametrize("reader", READERS)
 def test_no_bit_of_the_digest_may_change(copy, reader):
-    """It is all that vouches for the manifest, and its own form is what is checked."""
+    """Only the digest vouches for the manifest, and only its form vouches for the digest."""
     path = copy / "manifest.sha256"
     whole = path.read_bytes()
     for bit in range(8 * len(whole)):
@@ -95,7 +95,7 @@ def test_no_missing_file_passes(copy):
         path.write_bytes(whole)
 
 
-def test_a_server_does_not_start_with_a_damaged_file_and_says_which(copy):
+def test_a_server_does_not_start_and_names_the_damaged_file(copy):
     chance = random.Random(7)
     for path in files_of(copy):
         whole = path.read_bytes()

@@ -59,7 +59,7 @@ def package(tmp_path_factory):
 
 
 def load(folder: Path, fbgemm: str) -> str:
-    """What a process says that loads it: whether FBGEMM is loaded, or why it failed."""
+    """Output of a process that loads the program: whether FBGEMM is loaded, or the error."""
     ended = subprocess.run(
         [sys.executable, "-c", LOAD, folder, fbgemm],
         cwd=ROOT,
@@ -71,7 +71,7 @@ def load(folder: Path, fbgemm: str) -> str:
     return ended.stdout.strip()
 
 
-def test_a_program_without_its_operators_runs_where_it_is_not_installed():
+def test_a_program_without_its_operators_runs_without_it():
     assert load(GOLDEN, "missing") == "False"
 
 
@@ -79,7 +79,7 @@ def test_a_program_with_its_operators_runs_where_it_is_installed(package):
     assert load(package, "installed") == "True"
 
 
-def test_a_program_with_its_operators_is_refused_where_it_is_not_installed(package):
+def test_a_program_with_its_operators_is_refused_without_it(package):
     said = load(package, "missing")
     assert said.startswith("PackageError programs/dense.pt: ")
     assert "fbgemm::asynchronous_complete_cumsum" in said

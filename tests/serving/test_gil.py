@@ -13,7 +13,7 @@ from tests.serving.serve import serve
 
 @pytest.fixture
 def no_forced_switches():
-    """A thread keeps the lock of the interpreter until it gives it up by itself."""
+    """A thread keeps the interpreter's lock until it releases it itself."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1000)
     yield
@@ -40,7 +40,8 @@ def test_a_server_ends_without_the_lock(repository, no_forced_switches, start):
     other = threading.Thread(target=take_turns)
     other.start()
     gained = 0
-    # The other thread has a turn if it wakes while the server ends: again where it is late.
+    # The other thread gets a turn only if it wakes while the server ends, so a late one gets more
+    # tries.
     for _ in range(50):
         running = start(repository)
         before = turns

@@ -101,7 +101,7 @@ def test_clients_that_hang_up_in_the_middle_of_a_call(server, client, expected):
     assert_answers(client, expected)
 
 
-def test_calls_that_are_cancelled_do_not_disturb_those_that_are_not(server, local):
+def test_cancelled_calls_do_not_disturb_others(server, local):
     request = random_request(500)
     message = named(request).SerializeToString()
     score = outputs_of(local.answers([message])[0])["score"]
@@ -125,7 +125,7 @@ def test_a_message_over_the_limit_is_refused_by_its_size(repository, expected):
         assert_answers(client, expected)
 
 
-def test_a_message_that_is_larger_unpacked_than_sent_is_not_unpacked(server, client, expected):
+def test_a_compressed_message_is_not_unpacked(server, client, expected):
     zeros = pb.PredictRequest(request_id="0" * (32 << 20)).SerializeToString()
     for compression in (grpc.Compression.Gzip, grpc.Compression.Deflate):
         with grpc.insecure_channel(server.address) as channel:

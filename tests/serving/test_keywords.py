@@ -1,4 +1,4 @@
-"""What the extension says of keywords that do not fit: Python passes each by name."""
+"""Errors of the extension for keywords that do not fit. Python passes each by name."""
 
 from types import SimpleNamespace
 

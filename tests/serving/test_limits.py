@@ -1,4 +1,5 @@
-"""What the package and the options leave of a request's size, and of its samples' exactness."""
+"""Limits of the package and of the options, for the size of requests and the exactness of
+samples."""
 
 import dataclasses
 import json

@@ -45,7 +45,7 @@ class Answers:
 
 @pytest.mark.slow
 @pytest.mark.timeout(TIMEOUT_SECONDS)
-def test_none_is_lost_none_is_answered_twice_and_memory_does_not_grow(repository):
+def test_every_request_is_answered_once_and_memory_does_not_grow(repository):
     requests = [random_request(1 + seed % 20, seed=seed) for seed in range(50)]
     bodies = [named(request).SerializeToString() for request in requests]
     answers = Answers(REQUESTS)
@@ -58,7 +58,7 @@ def test_none_is_lost_none_is_answered_twice_and_memory_does_not_grow(repository
         def send(numbers):
             for number in numbers:
                 answers.free.acquire()
-                # A field appended to a message is a field of it.
+                # Appending a serialized message sets its fields in the first.
                 request = pb.PredictRequest(request_id=str(number)).SerializeToString()
                 call = predict.future(bodies[number % 50] + request, timeout=TIMEOUT_SECONDS)
                 call.add_done_callback(lambda call, number=number: answers.take(number, call))

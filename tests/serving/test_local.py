@@ -82,9 +82,7 @@ def test_a_folder_of_versions_is_refused_by_its_path(package):
         "weights": ("weights", lambda a: np.append(a, np.float32(1)), "weights: expected "),
     },
 )
-def test_an_array_of_another_size_is_refused_and_its_neighbours_are_not(
-    local, samples, field, shorten, words
-):
+def test_only_the_array_of_another_size_is_refused(local, samples, field, shorten, words):
     good = samples[-1]
     bad = replace(good, **{field: shorten(getattr(good, field))})
     before, error, after = local.predict_merged([good, bad, good])

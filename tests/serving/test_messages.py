@@ -1,4 +1,4 @@
-"""What the extension says may quote anything, and arrives as an error of ours."""
+"""Errors of the extension may quote any text, and arrive as an EmbershardError."""
 
 import io
 import shutil
@@ -15,7 +15,7 @@ from tests.hostile.draft import Draft
 PROGRAM = "programs/dense.pt"
 
 
-def test_a_program_whose_code_is_not_utf8_is_refused_with_its_words(package, tmp_path):
+def test_a_program_that_is_not_utf8_is_refused_with_its_words(package, tmp_path):
     draft = Draft(tmp_path / "1")
     shutil.rmtree(draft.folder)
     shutil.copytree(package, draft.folder)
@@ -40,7 +40,7 @@ ESCAPED = r"x\u001b]0;owned\u0007\n\u007f\u009b2J\u202e"
     ],
     ids=["ours", "open-inference"],
 )
-def test_control_characters_of_a_model_name_are_escaped_in_the_answer(server, method, message):
+def test_control_characters_of_a_model_name_are_escaped(server, method, message):
     with grpc.insecure_channel(server.address) as channel:
         call = channel.unary_unary(f"/{method}").future(message, timeout=60)
         assert call.code() is grpc.StatusCode.NOT_FOUND

@@ -1,4 +1,4 @@
-"""What a server counts of a known traffic: every figure of its metrics."""
+"""A server's metrics of known traffic: every figure."""
 
 import json
 import shutil
@@ -171,7 +171,7 @@ def test_examples_ids_and_batches_are_counted(traffic):
     assert histogram(traffic, "batch_fill_ratio") == (2, 5 / 256)
 
 
-def test_what_passed_validation_is_counted_though_the_queue_refused_it(traffic):
+def test_valid_requests_that_the_queue_refuses_are_counted(traffic):
     assert histogram(traffic, "request_examples") == (3, 3 + 2 + 2)
     assert histogram(traffic, "request_ids") == (3, sum(IDS) + 3)
     result = traffic.metrics.histogram("embershard_request_ids")
@@ -188,7 +188,8 @@ def test_devices_have_their_tables_and_what_was_looked_up_there(traffic, package
     def of_devices(name):
         return traffic.metrics.by(f"embershard_{name}", "device")
 
-    here = {f"cpu:{position}": tables[position::2] for position in range(2)}  # As the plan says.
+    # The plan deals the tables out in turn.
+    here = {f"cpu:{position}": tables[position::2] for position in range(2)}
     assert of_devices("table_bytes") == {
         device: sum(TABLE_BYTES[name] for name in names) for device, names in here.items()
     }
@@ -263,4 +264,4 @@ def test_a_version_that_could_not_be_loaded_is_counted(repository, tmp_path):
         with pytest.raises(PackageError):
             server.load("ranker", 2)
         assert server.metrics().total("embershard_load_failures") == 1
-        send(server, [named(SMALL)])  # What was served is served on.
+        send(server, [named(SMALL)])  # The loaded version still answers.

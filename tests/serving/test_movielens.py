@@ -81,7 +81,8 @@ def cut(whole: Asked, sizes) -> list[Asked]:
 
 @st.composite
 def changes(draw):
-    """What to ask: a user, how many of its examples, what to leave out or empty, how to cut."""
+    """Draws a user, inputs to leave out, examples to empty, and the sizes of the parts to cut
+    into."""
     count = draw(st.integers(1, CANDIDATES))
     sizes, left = [], count
     while left:
@@ -95,8 +96,8 @@ def changes(draw):
     }
 
 
-def changed(request: list[Asked], change) -> Asked:
-    whole = request[change["user"]].examples(0, sum(change["sizes"]))
+def changed(requests: list[Asked], change) -> Asked:
+    whole = requests[change["user"]].examples(0, sum(change["sizes"]))
     sparse = {name: lists for name, lists in whole.sparse.items() if name not in change["left_out"]}
     for name in {"item", "genres"} & set(sparse):
         lists = sparse[name]

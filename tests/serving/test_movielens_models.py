@@ -71,7 +71,7 @@ def test_int8_served_keeps_the_test_auc(movielens, model):
     assert auc > area_under_curve(movielens.test_baseline, test.labels) - BASELINE_LESS > CHANCE
 
 
-def test_scores_are_those_of_the_packages_bytes_however_requests_are_split(model, asked):
+def test_scores_are_the_packages_however_requests_are_split(model, asked):
     _, package = model
     local, oracle = MessagePredictor(package, threads=1), Oracle(package)
     wholes = scores(local, *asked)

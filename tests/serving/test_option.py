@@ -40,7 +40,7 @@ def parser(*options):
     return made
 
 
-def test_help_says_what_0_means_when_to_change_it_and_the_default():
+def test_help_explains_0_when_to_change_it_and_the_default():
     helps = {action.dest: action.help for action in parser(Options)._actions}
     assert helps["wait_ms"] == "longest wait; 0: none. Lower it (default: 5)"
     assert helps["share"] == "share of 100 %% (default: 0.25)"

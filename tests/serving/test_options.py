@@ -142,6 +142,6 @@ def test_an_address_of_metrics_needs_their_port(tmp_path):
     ProcessOptions(repository=tmp_path, metrics_host="0.0.0.0", metrics_port=0)
 
 
-def test_the_extension_is_given_empty_texts_for_paths_that_are_not_given():
+def test_the_extension_gets_empty_texts_for_missing_paths():
     keywords = native_keywords(ServerOptions())
     assert [keywords[name] for name in PATHS if name != "control"] == [""] * 6

@@ -34,7 +34,7 @@ GOOD_HEADERS = {"authorization": f"Bearer {TOKEN}"}
 
 @pytest.fixture(scope="module")
 def expected(server):
-    """What our own protocol gives: of a request of the Open Inference Protocol's, and of one of
+    """Scores in our own protocol, for the request of the Open Inference Protocol and for
     TorchRec's."""
     with grpc.insecure_channel(server.address) as channel:
         predict = channel.unary_unary("/embershard.v1.Predictor/Predict")

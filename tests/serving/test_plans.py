@@ -26,8 +26,8 @@ def own(package, tmp_path):
     return shutil.copytree(package, tmp_path / "ranker" / "1")
 
 
-def answers(predictor, request):
-    answers = predictor.answers([named(item).SerializeToString() for item in request])
+def answers(predictor, batch):
+    answers = predictor.answers([named(item).SerializeToString() for item in batch])
     return [outputs_of(result) for result in answers]
 
 
@@ -94,8 +94,8 @@ def plans(draw, tables):
 
 
 @settings(deadline=None, max_examples=40)
-@given(data=st.data(), request=st.lists(requests(max_examples=8), min_size=1, max_size=4))
-def test_any_plan_gives_the_scores_of_one_device(package, local, data, request):
+@given(data=st.data(), batch=st.lists(requests(max_examples=8), min_size=1, max_size=4))
+def test_any_plan_gives_the_scores_of_one_device(package, local, data, batch):
     plan = data.draw(plans(Package.open(package).manifest.tables))
     with TemporaryDirectory() as folder:
         own = shutil.copytree(package, f"{folder}/ranker/1")
@@ -103,10 +103,10 @@ def test_any_plan_gives_the_scores_of_one_device(package, local, data, request):
         load_extension().verify_package(str(own))  # The other reader takes it too.
         threads, slots = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 2))
         predictor = MessagePredictor(own, plan="random", threads=threads, slots=slots)
-        assert_same(answers(predictor, request), answers(local, request), TOLERANCE)
+        assert_same(answers(predictor, batch), answers(local, batch), TOLERANCE)
 
 
-def test_a_server_serves_the_plan_it_is_told_and_keeps_it_while_others_are_added(own, local):
+def test_a_server_keeps_its_plan_while_others_are_added(own, local):
     opened = Package.open(own)
 
     def add(name):

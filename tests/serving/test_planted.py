@@ -67,9 +67,7 @@ EXPORTS = {
 }
 
 
-def test_int8_and_bf16_served_are_as_good_as_fp32_and_int4_nearly(
-    trained, log, tmp_path, record_property
-):
+def test_int8_and_bf16_are_as_good_as_fp32_and_int4_nearly(trained, log, tmp_path, record_property):
     fp32 = trained.test.auc
     int8, int4, bf16 = (
         served_auc(export_checkpoint(trained.checkpoint, tmp_path / name / "1", **options), log)

@@ -72,5 +72,5 @@ def test_a_stranger_is_cut_off_after_500_calls_in_ten_seconds(proxied, is_client
         for _ in range(12):
             calls = [check.future(b"", timeout=REST_SECONDS) for _ in range(50)]
             answered += sum(call.exception() is None for call in calls)
-    # What is open when the connection is closed gets no answer either.
+    # Calls that are open when the connection is closed get no answer either.
     assert answered == 600 if is_client else 450 <= answered <= 500

@@ -204,7 +204,7 @@ def test_both_readers_refuse_wrong_padding_for_the_same_field(
         lambda file: st.tuples(st.just(file), mutations(json.loads((NARROW / file).read_bytes())))
     )
 )
-def test_both_readers_judge_a_changed_package_of_padded_rows_alike(
+def test_both_readers_judge_padded_rows_alike(
     changed: tuple[str, dict[str, Any]],
 ) -> None:
     file, document = changed
@@ -219,7 +219,7 @@ def test_both_readers_judge_a_changed_package_of_padded_rows_alike(
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_the_cpp_reader_refuses_a_hostile_package_for_the_same_field(
+def test_the_cpp_reader_refuses_a_hostile_package_by_that_field(
     case: HostileCase, tmp_path: Path
 ) -> None:
     verdict = cpp_verdict(case.build(tmp_path))

@@ -54,10 +54,10 @@ def request(**fields):
 
 @VERSIONS
 def test_lists_every_service(channel, version):
-    requests = request(list_services="*")
-    [answer] = reflect(channel, requests, version=version)
+    list_request = request(list_services="*")
+    [answer] = reflect(channel, list_request, version=version)
     assert sorted(item.name for item in answer.list_services_response.service) == SERVICES
-    assert (answer.valid_host, answer.original_request) == ("here", requests)
+    assert (answer.valid_host, answer.original_request) == ("here", list_request)
 
 
 @VERSIONS

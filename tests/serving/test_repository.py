@@ -1,4 +1,4 @@
-"""What is wrong with a repository, said before anything is loaded from it."""
+"""Errors of a repository are reported before anything is loaded from it."""
 
 import pytest
 
@@ -58,7 +58,7 @@ def test_a_repository_without_models(tmp_path):
 @pytest.mark.parametrize(
     ("value", "kind"), [("a", "the folder of one model"), ("a/1", "a package")], ids=str
 )
-def test_a_folder_inside_the_repository_is_refused_with_the_repository(tmp_path, value, kind):
+def test_a_folder_in_a_repository_is_refused_and_names_it(tmp_path, value, kind):
     repository = make(tmp_path, "a/1")
     message = f"expected a repository, .*, got {kind}; its repository is {repository}$"
     with pytest.raises(NotFoundError, match=message):

@@ -1,5 +1,5 @@
-"""What users give once per request is sent, mapped, looked up and computed once per request, also
-where one batch holds requests of several users."""
+"""Inputs in request scope are sent, mapped, looked up and computed once for each request, also
+in a batch of several users' requests."""
 
 import json
 import operator
@@ -20,7 +20,8 @@ from tests.serving.serve import serve
 
 CANDIDATES = 5
 HISTORY = [3, 4, 5, 99]  # 99 is unknown, and no row.
-NOBODY = 39  # The sample's user, who is not counted: merged with itself, a sample scores the same.
+# The sample's user, whose rows do not count. A sample that is merged with itself scores the same.
+NOBODY = 39
 SCHEMA = Schema(
     sparse=[
         SparseInput("user", scope="request", ids=Identity(40)),
@@ -40,9 +41,9 @@ SAMPLE = SampleRequest(
 
 
 class One(torch.nn.Module):
-    """Scores everything 1, as a program that counts requests does of the sample.
+    """Scores every example 1, as the counting program scores the sample.
 
-    A user's vector is ones, and NOBODY's zeros.
+    The vectors of users are ones, and that of NOBODY is zero.
     """
 
     def __init__(self):
@@ -66,9 +67,9 @@ class One(torch.nn.Module):
 
 
 def counting_program():
-    """Each example's score is how many rows the request-scoped inputs of its batch have.
+    """Scores each example with the number of rows that the request-scoped inputs of its batch have.
 
-    Those of NOBODY are not counted, but where there are no others: then it is 1.
+    Rows of NOBODY do not count. Without any other rows the score is 1.
     """
     graph = torch.fx.Graph()
     request, example = (graph.placeholder(f"{scope}_inputs", list[torch.Tensor])
@@ -123,7 +124,7 @@ def test_the_program_is_given_a_row_for_each_request_of_a_batch(package):
     assert [scores(answer) for answer in answers] == [[3.0] * CANDIDATES] * 3
 
 
-def test_a_server_maps_and_looks_up_each_users_ids_once_also_in_mixed_batches(package):
+def test_a_server_looks_up_each_users_ids_once_in_mixed_batches(package):
     users, sent = range(16), 0
     largest = 0.0
     with (
@@ -131,7 +132,8 @@ def test_a_server_maps_and_looks_up_each_users_ids_once_also_in_mixed_batches(pa
         grpc.insecure_channel(server.address) as channel,
     ):
         predict = channel.unary_unary("/embershard.v1.Predictor/Predict")
-        while largest < 2 and sent < 200 * len(users):  # Until a batch held more than one.
+        # Tries until one batch holds several requests.
+        while largest < 2 and sent < 200 * len(users):
             calls = [predict.future(asked(user), timeout=60) for user in users]
             sent += len(calls)
             largest = max(largest, *(scores(call.result())[0] for call in calls))

@@ -92,7 +92,7 @@ def test_a_plan_over_two_devices_does_not_change_one_bit(tmp_path):
 HISTORY = {"history": [[100, 101, 139]], "user": [[1]]}
 
 
-def test_a_request_without_examples_gets_the_outputs_of_its_request(stored):
+def test_a_request_without_examples_gets_request_outputs(stored):
     local, oracle = stored
     one = Asked(1, dense={"age": [0.5], "price": [3.0]}, sparse=HISTORY)
     none = Asked(0, dense={"age": [0.5]}, sparse=HISTORY)
@@ -102,7 +102,7 @@ def test_a_request_without_examples_gets_the_outputs_of_its_request(stored):
     assert list(alone) == ["history_mean"]
     assert np.abs(alone["history_mean"] - expected).max() <= 1e-5
 
-    # Between others, and with others like it.
+    # The empty request between others, and among empty ones.
     other = dataclasses.replace(one, sparse={"history": [[120]]})
     for group in ([one, none, other], [none, other], [none, none], [other, none]):
         actual = answers(local, *group, outputs=["history_mean"])

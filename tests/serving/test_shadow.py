@@ -32,7 +32,7 @@ class Crashes(Telling):
 
 
 def counted(server, name):
-    """Of version 2."""
+    """A shadow metric of version 2."""
     return server.metrics().total(f"embershard_shadow_{name}", version=2)
 
 
@@ -66,7 +66,8 @@ def test_scores_that_differ_are_measured(tmp_path):
     assert (
         f'embershard_shadow_compared_total{{model="ranker",version="2"}} {float(sent)}' in metrics
     )
-    # A copy waits for its client's answer and for idle time: nobody's queue time.
+    # A copy waits for its client's answer and for idle time. That wait is not counted as queue
+    # time.
     waits = server.metrics().histogram("embershard_queue_seconds", model="ranker")
     assert waits.observations == ASKED
     (line,) = [version for version in status["versions"] if version["version"] == 2]

@@ -83,7 +83,7 @@ def assert_adds_up(figures, done):
     }
     assert all(figures[REQUESTS, "OK", priority, ""] for priority in NAMES_OF_PRIORITIES)
     ok = ended.pop(("OK", ""))
-    # Whether those that were given up or hurried were still answered is not known.
+    # A request that was given up or had a short deadline may have been answered.
     assert done["good"] <= ok <= done["good"] + done["doubtful"]
     assert ok == figures["nv_inference_request_success",]
     assert ok == figures["embershard_request_seconds_count",]
@@ -102,12 +102,12 @@ def assert_adds_up(figures, done):
     ]
     assert sum(failures) == sum(ended.values())
     assert ok <= figures["embershard_request_examples_count",]
-    # Some were given up while they ran; each piece of one that is cut counts.
+    # A request may be given up while it runs, and each chunk of a cut request counts.
     assert figures["embershard_batch_requests_sum",] >= ok
     run = figures["embershard_batch_examples_sum",]
     assert figures["embershard_examples_total",] <= run
     assert run <= figures["embershard_request_examples_sum",]
-    # Others than those who look may be turned away, and try again.
+    # Clients that do not count it may be turned away too, and try again.
     assert 0 < done["turned-away"] <= figures["embershard_connections_refused_total",]
 
 

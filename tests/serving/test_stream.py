@@ -49,10 +49,10 @@ def test_futures_hold_the_answers_that_predict_gives(client):
     ["embershard.v1.Predictor/PredictStream", "inference.GRPCInferenceService/ModelStreamInfer"],
 )
 def test_headers_come_before_the_first_request(server, method):
-    sent = queue.SimpleQueue()  # Nothing: the client waits for headers.
+    sent = queue.SimpleQueue()  # Stays empty: the client waits for headers.
     with grpc.insecure_channel(server.address) as channel:
         call = channel.stream_stream(f"/{method}")(iter(sent.get, None), timeout=TIMEOUT_SECONDS)
-        call.initial_metadata()  # Waits for them.
+        call.initial_metadata()  # Waits for the headers.
         assert call.is_active()
         sent.put(None)
         assert call.code() is grpc.StatusCode.OK
@@ -81,14 +81,14 @@ def test_a_closed_stream_and_a_closed_client_say_so(server):
         client.stream("ranker")
 
 
-def test_requests_of_a_stream_that_the_server_ended_fail_and_another_stream_is_the_callers_to_open(
+def test_requests_fail_on_a_stream_that_the_server_ended(
     repository,
 ):
     with serve(repository) as server:
         client = Client(server.address, timeout_seconds=TIMEOUT_SECONDS)
         stream = client.stream("ranker")
         stream.predict(**inputs(1)).result()
-    stream._reader.join(TIMEOUT_SECONDS)  # The server's end has arrived.
+    stream._reader.join(TIMEOUT_SECONDS)  # Waits until the client knows that the server has ended.
     with pytest.raises(UnavailableError, match="shutting down"):
         stream.predict(**inputs(1))
     stream.close()
@@ -119,7 +119,7 @@ def test_asyncio_gives_the_same_answers_and_errors(client, server):
     assert str(failed) == str(told.value)
 
 
-def test_the_load_tool_counts_requests_on_streams_as_those_of_calls(server):
+def test_the_load_tool_counts_streams_requests_as_calls(server):
     requests = [random_request(2, seed=seed) for seed in range(10)]
     pool = [PooledRequest(named(request).SerializeToString(), 2, 1) for request in requests]
     options = LoadOptions(

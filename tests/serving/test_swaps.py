@@ -45,7 +45,7 @@ def repository(tmp_path_factory):
 
 
 def requests():
-    """Most of one example, each tenth of up to 600: those are cut."""
+    """Mostly one example. Every tenth request has up to 600 and is cut."""
     chance = np.random.default_rng(3)
     for number in range(REQUESTS):
         examples = 1 if number % 10 else int(chance.integers(2, 600))
@@ -59,15 +59,15 @@ def requests():
 
 
 def scores_of(repository, version, messages):
-    """Of each request alone, by a version alone."""
+    """Scores of each request, run alone by one version."""
     predictor = MessagePredictor(repository / "ranker" / str(version), threads=1)
     answers = [predictor.answers([message])[0] for message in messages]
     return [outputs_of(answer)["score"] for answer in answers]
 
 
 class HalfLoad:
-    """An open loop at half of the rate that a closed loop gets answered. Every answer is looked
-    at once the load is over, which leaves versions the time to load: it is all of the version that
+    """An open loop at half of the rate that a closed loop reaches. Answers are checked when the
+    load is over, so that versions have time to load. Each must be the scores of the version that
     it names."""
 
     def __init__(self, address, repository):
@@ -78,7 +78,7 @@ class HalfLoad:
         capacity = run_load(self.target, self.requests, OPTIONS)
         self.answered = capacity.ok
         self.options = replace(OPTIONS, in_flight=None, rate=capacity.ok_per_second / 2)
-        # As many as can be due in a run: of each the first answer is kept, which is then the only.
+        # More requests than a run can send: a run keeps only the first answer to each.
         count = 100 + int(2 * capacity.ok_per_second * RUN_SECONDS)
         self.pool = list(islice(cycle(self.requests), count))
         self.failed = []
@@ -147,7 +147,7 @@ def swap(server, repository, version):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # Versions load in the time that all others leave.
+@pytest.mark.timeout(600)  # Versions load only in idle time.
 def test_100_swaps_at_half_of_the_capacity(repository):
     with serve(repository, max_queued_examples=QUEUED) as server:
         with half_load(server.address, repository) as end:
@@ -174,7 +174,7 @@ def threads_that_give_way():
 
 
 def test_no_serving_thread_has_idle_priority(repository):
-    """Not even those that a version starts while it is loaded, by a thread that does."""
+    """A version's threads do not inherit the idle priority of the thread that loads it."""
     others = threads_that_give_way()
     with (
         Server(repository, options=ServerOptions(port=0, threads=2)) as server,

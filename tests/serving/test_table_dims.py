@@ -62,7 +62,7 @@ def bags(kind: str, pooling: PoolingType = PoolingType.SUM) -> list[EmbeddingBag
 
 
 class EveryDim(nn.Module):
-    """What is looked up, as it is: pooled vectors of either scope, weighted ones, sequences."""
+    """Returns the looked-up vectors: pooled ones of either scope, weighted ones, and sequences."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -151,7 +151,7 @@ def stored(request, tmp_path_factory):
     return export_model(every_dim(), SCHEMA, out, weights=request.param)
 
 
-def test_served_vectors_of_any_dim_are_the_stored_ones_without_padding(stored):
+def test_served_vectors_of_any_dim_have_no_padding(stored):
     predictor, oracle = MessagePredictor(stored, threads=1), Oracle(stored)
 
     for request in (asked_of(1, 1), asked_of(7, 3), asked_of(60, 3)):
@@ -231,7 +231,7 @@ def test_fp32_vectors_of_one_id_are_the_modules_bit_for_bit(lossless):
     )
 
     for name, values in got.items():
-        if name == "weighted":  # A product more, which is rounded as the module rounds it.
+        if name == "weighted":  # The weight is one more product, and one more rounding.
             np.testing.assert_allclose(values, expected[name], rtol=TOLERANCE)
         else:
             np.testing.assert_array_equal(values, expected[name], err_msg=name)

@@ -82,7 +82,7 @@ def test_any_client_of_grpc_connects(repository, files, authority):
     assert outputs_of(answer)["score"].shape == (3,)
 
 
-def test_who_does_not_trust_the_certificate_stays_out_while_others_go_on(
+def test_clients_without_trust_stay_out_while_others_go_on(
     repository, files, ca, stranger, tmp_path
 ):
     with tls_server(repository, files) as server, connected(server, ca=ca) as good:
@@ -111,7 +111,7 @@ def test_a_client_refuses_a_server_whose_certificate_has_expired(authority, ca):
         server.stop(None).wait()
 
 
-def test_clients_without_a_certificate_of_ours_stay_out_while_others_go_on(
+def test_clients_without_our_certificate_stay_out(
     repository, files, ca, authority, stranger, tmp_path
 ):
     def with_certificate(server, signed, name):
@@ -156,7 +156,7 @@ def test_a_new_certificate_holds_for_the_next_connection(
         "half-written": ("half", "server.pem: expected a PEM certificate"),
     },
 )
-def test_files_that_cannot_be_used_leave_the_certificate_as_it_was(
+def test_unusable_files_leave_the_certificate_as_it_was(
     repository, files, ca, authority, tmp_path, caplog, part, words
 ):
     certificate, key = tmp_path / "server.pem", tmp_path / "server.key"
@@ -176,12 +176,12 @@ def test_files_that_cannot_be_used_leave_the_certificate_as_it_was(
                 with connected(server, ca=ca) as client:
                     client.predict("ranker", **REQUEST)
         said = [record.getMessage() for record in caplog.records]
-        assert len(said) == 1  # Once a change.
+        assert len(said) == 1  # One line for each change.
         assert words in said[0]
         assert said[0].endswith("; the certificate before it holds on")
         assert server.metrics().total("embershard_certificate_expiry_time_seconds") == before
 
-        renewed.write(tmp_path, "server")  # Now whole.
+        renewed.write(tmp_path, "server")  # The certificate fits the key again.
         with connected(server, ca=ca) as client:
             client.predict("ranker", **REQUEST)
         after = server.metrics().total("embershard_certificate_expiry_time_seconds")
@@ -225,7 +225,7 @@ def refusal(client):
     return str(refused.value)
 
 
-def test_a_client_without_tls_is_asked_whether_the_server_uses_it(repository, files):
+def test_a_client_without_tls_is_asked_if_the_server_uses_it(repository, files):
     with tls_server(repository, files) as server:
         words = refusal(Client(server.address, timeout_seconds=60, max_attempts=1))
     assert words.endswith(

@@ -154,7 +154,7 @@ def test_a_file_without_a_token_is_refused_at_the_start(repository, token_file, 
     assert not text.strip() or text not in str(refused.value)
 
 
-def test_a_token_that_would_cross_a_network_in_the_open_is_refused(repository, token_file):
+def test_a_token_that_would_cross_a_network_openly_is_refused(repository, token_file):
     options = {"host": "0.0.0.0", "port": 0, "threads": 1, "token_file": str(token_file)}
     with pytest.raises(ConfigError, match=r"0\.0\.0\.0 is not a loopback address.*without TLS"):
         Server(repository, options=ServerOptions(**options))

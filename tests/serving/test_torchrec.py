@@ -31,7 +31,7 @@ SCOPES = {item.name: item.scope for item in (*SCHEMA.dense, *SCHEMA.sparse)}
 
 
 def varint(value):
-    value %= 1 << 64  # As protobuf writes a negative int32.
+    value %= 1 << 64  # Protobuf writes a negative int32 as 64 bits.
     out = b""
     while value > 0x7F:
         out += bytes([value & 0x7F | 0x80])
@@ -97,7 +97,7 @@ def predictions(data):
 
 
 def per_example(request, name, values):
-    """Of an input in request scope: once for every example, as TorchRec's clients have all."""
+    """Repeats an input in request scope for every example, as TorchRec's clients send it."""
     return list(values) * request.num_examples if SCOPES[name] == "request" else list(values)
 
 
@@ -196,18 +196,18 @@ def own_answer(channel, request):
 
 @pytest.mark.parametrize("examples", [1, 3, 40])
 def test_scores_are_those_of_our_own_protocol(ask, channel, examples):
-    requests = request(examples)
-    expected = outputs_of(own_answer(channel, requests))
-    scores = predictions(ask(encoded(requests)))
+    own_request = request(examples)
+    expected = outputs_of(own_answer(channel, own_request))
+    scores = predictions(ask(encoded(own_request)))
     assert scores.keys() == {"default", "parts", "user_vector"}
     for key, name in (("default", "score"), ("parts", "parts"), ("user_vector", "user_vector")):
         np.testing.assert_array_equal(scores[key], expected[name].reshape(-1))
 
 
 def test_groups_that_are_left_out_are_inputs_that_are_left_out(ask, channel):
-    requests = replace(request(2), sparse={}, weights={})
-    message = number(1, 2) + dense_of(requests)
-    expected = outputs_of(own_answer(channel, requests))["score"]
+    own_request = replace(request(2), sparse={}, weights={})
+    message = number(1, 2) + dense_of(own_request)
+    expected = outputs_of(own_answer(channel, own_request))["score"]
     np.testing.assert_array_equal(predictions(ask(message))["default"], expected)
 
 
@@ -227,16 +227,16 @@ def test_fields_that_it_does_not_know_are_nothing(ask):
         "negative-id": {"sparse": {"category": [[0], [-1], []]}},
     },
 )
-def test_requests_that_validation_refuses_are_refused_in_the_same_words(ask, channel, change):
-    requests = request()
-    requests = replace(
-        requests,
-        dense=requests.dense | change.get("dense", {}),
-        sparse=requests.sparse | change.get("sparse", {}),
+def test_requests_are_refused_in_the_same_words(ask, channel, change):
+    own_request = request()
+    own_request = replace(
+        own_request,
+        dense=own_request.dense | change.get("dense", {}),
+        sparse=own_request.sparse | change.get("sparse", {}),
     )
     with pytest.raises(grpc.RpcError) as own:
-        own_answer(channel, requests)
-    assert refused(ask, encoded(requests)) == (own.value.code(), own.value.details())
+        own_answer(channel, own_request)
+    assert refused(ask, encoded(own_request)) == (own.value.code(), own.value.details())
     assert own.value.code() is Code.INVALID_ARGUMENT
 
 
@@ -328,7 +328,7 @@ HEAD = number(1, 2) + floats(2, 4, [1, 2, 3, 4, 1, 6, 3, 8])
         ),
     },
 )
-def test_what_contradicts_itself_is_refused_and_nobody_else_notices(ask, message, words):
+def test_contradictory_requests_are_refused_and_disturb_nobody(ask, message, words):
     assert refused(ask, message) == (Code.INVALID_ARGUMENT, words)
     assert predictions(ask(encoded(request())))["default"].shape == (3,)
 

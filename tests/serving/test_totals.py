@@ -25,7 +25,7 @@ def test_of_the_versions_that_are_served_it_is_the_sum():
     assert total.by("embershard_device_rows", "device") == {"cpu:0": 2 * 701, "cpu:1": 2 * 702}
 
 
-def test_what_an_ended_version_counted_stays_and_what_it_held_does_not():
+def test_counts_of_an_ended_version_stay_but_not_its_gauges():
     totals = Totals()
     totals.add(server(one()))
     total = totals.add(server(idle(4)))
@@ -39,7 +39,7 @@ def test_what_an_ended_version_counted_stays_and_what_it_held_does_not():
     assert total.by("embershard_table_bytes", "device") == {"cpu:0": 640, "cpu:1": 320}
     assert total.total("embershard_examples", version=4) == 0
     again = totals.add(server(idle(5)))
-    assert again.total("embershard_examples") == 91  # Once.
+    assert again.total("embershard_examples") == 91  # Counted once.
 
 
 def test_ended_versions_are_added_up():
@@ -49,7 +49,8 @@ def test_ended_versions_are_added_up():
     total = totals.add(server(idle(6)))
     assert total.total("embershard_examples") == 3 * 91
     assert total.histogram("embershard_request_seconds").observations == 3 * 40
-    assert len(total.find("embershard_examples")) == 2  # Of those that ended, one.
+    # One for version 6, and one for all that ended.
+    assert len(total.find("embershard_examples")) == 2
 
 
 def test_what_an_ended_version_counted_stays_with_its_model():

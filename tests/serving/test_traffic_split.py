@@ -95,19 +95,21 @@ def test_streams_and_the_async_client_split_by_the_same_key(client, server):
 
 def test_open_inference_requests_are_split_by_a_parameter(client, server):
     first = versions_of(client)
-    request = triton.InferenceServerClient(server.address)
-    with request:
+    triton_client = triton.InferenceServerClient(server.address)
+    with triton_client:
         inputs = infer_inputs(TENSORS)
         for user, version in first.items():
-            answer = request.infer("ranker", inputs, parameters={"traffic_key": user})
+            answer = triton_client.infer("ranker", inputs, parameters={"traffic_key": user})
             assert answer.get_response().model_version == str(version)
             assert round(float(answer.as_numpy("score")[0]) / STEP) == version
-            named = request.infer("ranker", inputs, "1", parameters={"traffic_key": user})
+            named = triton_client.infer("ranker", inputs, "1", parameters={"traffic_key": user})
             assert named.get_response().model_version == "1"
-        without = {request.infer("ranker", inputs).get_response().model_version for _ in range(64)}
+        without = {
+            triton_client.infer("ranker", inputs).get_response().model_version for _ in range(64)
+        }
         assert without == {"1", "2"}
         with pytest.raises(InferenceServerException, match="'traffic_key': expected a text of at"):
-            request.infer("ranker", inputs, parameters={"traffic_key": 17})
+            triton_client.infer("ranker", inputs, parameters={"traffic_key": 17})
 
 
 def test_requests_of_torchrecs_protocol_are_split_at_random(server):

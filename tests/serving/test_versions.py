@@ -53,7 +53,7 @@ def spoil_digest(package):
 
 
 def spoil_samples(package):
-    """The scores of another version: the package is sound, and says what it does not do."""
+    """Replaces the samples with another version's: the package is valid, but its scores differ."""
     (package / "samples.safetensors").unlink()
     other = (package.parent / "1" / "samples.safetensors").read_bytes()
     (package / "samples.safetensors").write_bytes(other)
@@ -95,7 +95,7 @@ def test_a_load_that_fails_leaves_the_old_version_serving(repository, spoil, mes
 
 
 def test_a_version_that_does_not_fit_is_refused(repository):
-    """Both have the same table, which takes memory once; the rest of the second is too much."""
+    """Both versions share a table, which takes memory once. The rest of the second does not fit."""
     hidden = repository / "ranker" / "2"
     hidden.rename(repository / "elsewhere")
     first = sum(file.stat().st_size for file in (repository / "ranker" / "1").rglob("*.*"))
@@ -179,7 +179,7 @@ for version in range(int(sys.argv[2]), 10_000):
 
 
 def refused_to_refresh(server):
-    """Whether it was; then the old version serves on, and it says so."""
+    """True if the refresh fails with the message that the old version serves on."""
     try:
         server.refresh()
     except EmbershardError as error:
@@ -187,8 +187,8 @@ def refused_to_refresh(server):
     return False
 
 
-def test_a_publisher_killed_at_any_moment_leaves_a_repository_that_serves(repository):
-    """This one copies in place, as no publisher should: what is half there does not load."""
+def test_a_killed_publisher_leaves_a_repository_that_serves(repository):
+    """This publisher copies in place, which none should do. A half-copied version does not load."""
     chance = random.Random(11)
     refused = 0
     with (
@@ -208,8 +208,8 @@ def test_a_publisher_killed_at_any_moment_leaves_a_repository_that_serves(reposi
                 child.send_signal(signal.SIGKILL)
             refused += refused_to_refresh(server)
             assert version_of(ask(client)) in (1, 2)
-    assert refused < KILLS  # Else no version of it was ever whole.
-    # Nor does what is half there keep a server from starting, where a label says what is whole.
+    assert refused < KILLS  # Otherwise no copy was ever complete.
+    # A half-copied version does not keep a server from starting if a label names a whole one.
     write_label(repository, "ranker", "stable", 1)
     with (
         Server(repository, options=OPTIONS) as server,

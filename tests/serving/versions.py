@@ -40,11 +40,11 @@ class Telling(nn.Module):
 
 
 def publish(repository: Path, version: int, *, says: int | None = None, table: int = 7) -> Path:
-    """``<repository>/ranker/<version>``.
+    """Writes ``<repository>/ranker/<version>``.
 
     Args:
-        says: the version of which it gives the scores; None: its own.
-        table: which table it has; versions of the same number share it.
+        says: the version whose scores it returns; None: its own.
+        table: number of its table; versions with the same number share it.
     """
     module = Telling(version if says is None else says, table)
     return export_model(module, SCHEMA, repository / "ranker" / str(version), devices="1xcpu")

@@ -51,7 +51,7 @@ def clipped_warm_up(model):
     return GradientClippingOptimizer(warm_up, GradientClipping.VALUE, max_gradient=10.0)
 
 
-def test_an_optimizer_with_parts_and_warm_up_goes_on_from_its_step(tmp_path):
+def test_an_optimizer_with_warm_up_goes_on_from_its_step(tmp_path):
     def steps(model, optimizer, count):
         for step in range(count):
             optimizer.zero_grad()
@@ -162,9 +162,7 @@ def test_a_grid_on_4_ranks_loads_row_wise_on_2_and_unsharded(workers, tmp_path, 
     assert loaded[0][1] == loaded[1][1] == said
 
 
-def test_unchanged_column_ranges_keep_their_row_wise_state_and_split_ones_are_copied(
-    workers, tmp_path
-):
+def test_column_ranges_keep_row_wise_state_and_splits_copy_it(workers, tmp_path):
     case = make_case(2, sizes=[3, 4], steps=3, optimizer="rowwise_adagrad")
     columns = plan_of(case, column_wise(), words=table_wise(rank=1))
     saved = workers.run(2, save_and_read, case, columns, tmp_path / "state")
@@ -196,7 +194,7 @@ def test_merged_ranges_get_the_mean_weighted_by_columns(workers, tmp_path):
     assert torch.equal(result, ((4 * a + 12 * b) / 16).float())
 
 
-def test_a_tiling_with_other_ranges_in_other_rows_comes_back_bit_for_bit(workers, tmp_path):
+def test_a_tiling_with_other_ranges_comes_back_bit_for_bit(workers, tmp_path):
     case = make_case(2, sizes=[3, 4], steps=3, optimizer="rowwise_adagrad")
     plan = plan_of(case, table_wise(rank=0))
     tiles = [((0, 4), (0, 4), 0), ((0, 4), (4, 16), 1), ((4, 7), (0, 16), 1)]

@@ -92,7 +92,7 @@ ON_RANK_0 = {"users": table_wise(0, **DENSE), "items": table_wise(0, **DENSE)}
     ("norm_type", "cuts"),
     {"two": (2.0, CUT), "inf": (math.inf, CUT), "rank-without-shards": (2.0, ON_RANK_0)},
 )
-def test_a_model_of_dense_shards_and_replicas_is_clipped_as_unsharded(workers, norm_type, cuts):
+def test_dense_shards_and_replicas_are_clipped_as_unsharded(workers, norm_type, cuts):
     case = make_case(2, sizes=[3, 4], steps=1)
     whole = Scaled(case)
     losses = [loss_of(whole(features_of(case, batch)), 0) for batch in case.batches[0]]

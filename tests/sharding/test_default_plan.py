@@ -36,7 +36,7 @@ def build(env, case, fused_params):
     return parallel.plan.to_json(), printed.getvalue()
 
 
-def test_without_a_plan_the_planner_makes_one_and_rank_0_prints_it(workers):
+def test_without_a_plan_the_planner_makes_one_that_rank_0_prints(workers):
     settings = {"optimizer": "sgd"}
     (plan, printed), (other_plan, other_printed) = workers.run(2, build, CASE, settings)
     planner = EmbeddingShardingPlanner(Topology(2))

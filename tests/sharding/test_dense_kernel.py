@@ -28,7 +28,7 @@ def whole(case, results):
     return result
 
 
-def test_weights_and_optimizer_state_load_under_another_cut_and_unsharded(workers, tmp_path):
+def test_weights_and_state_load_under_another_cut_and_unsharded(workers, tmp_path):
     case = make_case(4, sizes=[3, 2, 4, 1], steps=3)
     saved_plan = plan_of(case, row_wise(compute_kernel="dense"), 4)
     loaded_plan = plan_of(case, column_wise(compute_kernel="dense"))

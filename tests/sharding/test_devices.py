@@ -62,9 +62,7 @@ EVERY = [
 
 
 @pytest.mark.parametrize(("way", "kind", "kernel", "world_size"), EVERY)
-def test_training_elsewhere_mixes_no_devices_and_equals_unsharded(
-    workers, way, kind, kernel, world_size
-):
+def test_training_elsewhere_mixes_no_devices_and_is_exact(workers, way, kind, kernel, world_size):
     case = case_of(way, world_size)
     plan = plan_of_kind(case, kind, world_size, compute_kernel=kernel)
     check_equal(case, plan, workers.run(world_size, train_elsewhere, case, plan))
@@ -127,7 +125,7 @@ def test_new_weights_are_the_same_under_another_default_device():
     assert torch.equal(*filled)
 
 
-def test_copies_of_a_save_are_on_cpu_under_another_default_device(tmp_path):
+def test_a_saves_copies_are_on_cpu_whatever_the_default_device(tmp_path):
     writer, tensor = AsyncStateWriter(None), torch.tensor([1.0, 2.0])
     with torch.device("meta"):
         writer.start({"t": tensor}, tmp_path / "state", lambda: None)
@@ -279,7 +277,7 @@ def test_inputs_have_a_stream_of_their_own_on_cuda(monkeypatch):
     ]
 
 
-def test_pipelines_fetch_in_the_stream_of_inputs_and_leave_it_before_the_model_runs(workers):
+def test_pipelines_leave_the_stream_of_inputs_before_the_model(workers):
     case = make_case(1, sizes=[3], steps=4)
     plans = [plan_of(case, row_wise(), world_size=1)] * 2
     (log,) = workers.run(1, streams_of_pipeline, case, plans)

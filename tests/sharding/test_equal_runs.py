@@ -94,7 +94,7 @@ def train_until(env, folder, stop_at=None, resume=False):
         return None
 
 
-def test_a_run_resumed_in_warm_up_and_while_patience_runs_out_equals_a_whole_one(workers, tmp_path):
+def test_a_run_resumed_in_warm_up_or_patience_equals_a_whole_one(workers, tmp_path):
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     expected, _ = workers.run(2, train_until, whole)
     assert expected.stopped_early

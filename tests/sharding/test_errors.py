@@ -139,13 +139,13 @@ def test_ranks_with_different_plans_are_refused(workers):
         ),
     },
 )
-def test_sharders_that_differ_on_one_rank_are_refused_by_the_field(workers, settings, message):
+def test_sharders_that_differ_by_rank_are_refused_by_the_field(workers, settings, message):
     results = workers.run(2, bad_sharder, CASE, plan_of(CASE, row_wise()), settings)
     expected = f"rank 1: expected the plan and tables of rank 0: module 'sparse': {message}"
     assert results == [expected, expected]
 
 
-def test_replicas_on_one_rank_and_shards_on_another_are_refused_by_the_type(workers):
+def test_replicas_on_one_rank_only_are_refused_by_the_type(workers):
     plans = [plan_of(CASE, data_parallel()), plan_of(CASE, table_wise(1))]
     message = (
         "rank 1: expected the plan and tables of rank 0: module 'sparse': table 'users': "
@@ -271,7 +271,7 @@ def test_what_has_no_cpu_kernel_is_refused_on_cpu_with_its_table(settings, messa
         "unified-memory": ({}, "fused_uvm", "compute_kernel 'fused_uvm'"),
     },
 )
-def test_shards_of_dims_that_only_torch_trains_are_refused_on_every_rank(settings, kernel, what):
+def test_shards_of_dims_that_only_torch_trains_are_refused(settings, kernel, what):
     """A table of dim 8 in column shards of 6 and 2."""
     module = collection_of(CASE)
     cut = plan_of(CASE, table_wise(rank=0), users=column_wise(ranks=[0, 1]))["users"]
@@ -319,7 +319,7 @@ def test_an_unknown_optimizer_in_backward_is_refused():
         "negative": ({"lr": -1.0}, "learning_rate: .*at least 0, got -1"),
     },
 )
-def test_settings_that_an_optimizer_does_not_use_are_refused_by_name(settings, message):
+def test_unused_optimizer_settings_are_refused_by_name(settings, message):
     with pytest.raises(InputError, match=message):
         EmbeddingBagCollectionSharder(fused_params={"optimizer": "sgd", **settings})
 
@@ -338,7 +338,7 @@ def test_fused_params_take_the_names_and_settings_of_fbgemm():
     assert average == FusedOptimizer(name="ema_rowwise_adagrad", ema_interval=5)
 
 
-def test_fused_params_without_an_optimizer_are_sgd_and_say_so_once(caplog):
+def test_fused_params_without_optimizer_are_sgd_and_say_so_once(caplog):
     warn_default_optimizer.cache_clear()
     assert optimizer_of_params({}) == FusedOptimizer(name="sgd")
     optimizer = optimizer_of_params({"learning_rate": 0.5})

@@ -71,9 +71,7 @@ def _positions(lengths):
         for column, world_size in enumerate((1, 2, 4))
     ],
 )
-def test_training_with_position_weights_equals_unsharded_training(
-    workers, kind, world_size, is_dict
-):
+def test_training_position_weights_equals_unsharded_training(workers, kind, world_size, is_dict):
     case = case_of(world_size)
     outputs, tables, positions = run_reference(case)
     results = workers.run(world_size, train, case, plan_of(case, kind, world_size), is_dict)
@@ -90,7 +88,7 @@ def test_training_with_position_weights_equals_unsharded_training(
             check_close(weight, positions[feature])
 
 
-def test_a_pipelined_step_looks_up_with_the_position_weights_of_its_step(workers):
+def test_a_pipelined_step_uses_the_position_weights_of_its_step(workers):
     case = case_of(2)
     for plain, pipelined in workers.run(2, train_pipelined, case, plan_of(case, "row_wise", 2)):
         for one, other in zip(plain, pipelined, strict=True):
@@ -98,7 +96,7 @@ def test_a_pipelined_step_looks_up_with_the_position_weights_of_its_step(workers
 
 
 @pytest.mark.parametrize("kind", ["row_wise", "data_parallel"])
-def test_a_bag_longer_than_the_position_weights_is_one_message_on_all_ranks(workers, kind):
+def test_a_bag_longer_than_its_weights_is_one_message_on_all(workers, kind):
     case = case_of(2)
     message = (
         f"rank 1: feature 'i': expected at most {MAX_LENGTHS['i']} ids a bag, as many as position "
@@ -112,7 +110,7 @@ class Ones(FeatureProcessor):
         return features
 
 
-def test_sharding_other_processors_than_position_weights_is_refused():
+def test_sharding_of_other_processors_is_refused():
     case = case_of(1)
     features = {name for *_, names, _ in case.tables for name in names}
     module = FeatureProcessedEmbeddingBagCollection(

@@ -92,7 +92,7 @@ def train_clipped(env, case, plan, bound):
         ("MEAN", True, "sgd"),
     ],
 )
-def test_gradients_of_pooled_vectors_are_clipped_alike_under_every_plan(
+def test_pooled_gradients_are_clipped_alike_under_every_plan(
     workers, pooling, is_weighted, optimizer
 ):
     case = make_case(
@@ -157,7 +157,7 @@ def train_with_rates(env, case, plan, rates):
     return shards, {name: sorted(of) for name, of in optimizer.state_dict()["state"].items()}
 
 
-def test_warm_up_sets_the_rate_of_the_next_lookup_of_fused_tables(workers):
+def test_warm_up_sets_the_rate_of_the_next_fused_lookup(workers):
     case = make_case(2, sizes=[5, 3], steps=4, optimizer="rowwise_adagrad")
     # A stage holds at its last step too.
     rates = [0.3, 0.3, 0.1, 0.0]
@@ -236,7 +236,7 @@ def load_counts(env, case, plan, folder):
     return parallel.access_counts(), {shard.state["steps"].item() for shard in shards}, said
 
 
-def test_access_counts_and_steps_are_saved_and_load_under_another_plan(workers, tmp_path):
+def test_access_counts_and_steps_load_under_another_plan(workers, tmp_path):
     case = make_case(4, sizes=SIZES[4], optimizer="ema_rowwise_adagrad")
     plan = plan_of(case, row_wise(), 4, items=data_parallel())
     saved = workers.run(4, save_counts, case, plan, tmp_path / "state")

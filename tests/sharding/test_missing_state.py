@@ -70,7 +70,7 @@ def test_frozen_parameters_need_no_state(tmp_path):
     )
 
 
-def test_an_optimizer_that_had_not_stepped_when_it_was_saved_begins_anew(tmp_path):
+def test_an_optimizer_saved_before_its_first_step_begins_anew(tmp_path):
     model = torch.nn.Linear(2, 1)
     save_state(model, tmp_path / "state", optimizer=torch.optim.Adam(model.parameters()))
     other, adam = trained(torch.optim.Adam)
@@ -144,7 +144,7 @@ def test_state_of_another_kernel_is_refused_or_kept(tmp_path, saved, loaded, exp
     assert torch.equal(*users)
 
 
-def test_state_of_the_same_shapes_of_another_kernel_is_refused_by_name(tmp_path):
+def test_state_of_another_kernel_is_refused_by_name(tmp_path):
     one, other = (
         unsharded(make_case(1, sizes=[1], steps=0, optimizer=name))
         for name in ("rowwise_adagrad", "ema_rowwise_adagrad")
@@ -176,7 +176,7 @@ def test_a_second_moment_that_is_not_used_is_refused(tmp_path):
     )
 
 
-def test_state_of_the_callers_optimizer_is_none_of_a_kernel_nor_the_reverse(tmp_path):
+def test_state_of_optimizer_and_kernel_do_not_replace_each_other(tmp_path):
     case = make_case(1, sizes=[1], steps=0, optimizer="adagrad")
     plain, fused = torch.nn.ModuleDict({"sparse": collection_of(case)}), unsharded(case)
     optimizer = torch.optim.Adagrad(plain.parameters())

@@ -50,9 +50,7 @@ def others_in_the_first_step(rank, step, features, others):
     },
 )
 @pytest.mark.parametrize("is_of_env", [False, True])
-def test_a_device_that_a_rank_does_not_have_is_one_message_on_all(
-    workers, device, message, is_of_env
-):
+def test_a_device_that_a_rank_lacks_is_one_message_on_all(workers, device, message, is_of_env):
     said = f"rank 1: DistributedModelParallel: {message}"
     assert workers.run(2, bad_device, device, is_of_env) == [said, said]
 
@@ -75,7 +73,7 @@ def test_a_rank_alone_exchanges_nothing_and_keeps_its_gradients(workers):
         assert unused is None
 
 
-def test_pooled_and_sequence_collections_exchange_their_inputs_together(workers):
+def test_pooled_and_sequence_inputs_are_exchanged_together(workers):
     case = make_case(2, is_sequence=True, sizes=[5, 3], steps=3)
     for steps in workers.run(2, train_both_kinds, case, plans_of(case)):
         assert [exchanges for exchanges, *_ in steps] == [4, 2, 2]
@@ -93,7 +91,7 @@ def test_dense_gradients_are_means_over_the_ranks(workers):
             assert unused is None
 
 
-def test_a_rank_whose_loss_reaches_no_dense_parameter_averages_with_the_others(workers):
+def test_a_rank_without_dense_gradients_averages_with_others(workers):
     (own, averaged), (_, other) = workers.run(2, gradient_that_rank_0_alone_has, CASE, PLANS)
     torch.testing.assert_close(averaged, own.reshape(1) / 2)
     assert torch.equal(other, averaged)
@@ -113,7 +111,7 @@ def test_averaged_gradients_have_the_types_of_their_parameters(workers):
         torch.testing.assert_close(double, torch.full((2,), 0.5, dtype=torch.float64))
 
 
-def test_gradients_are_averaged_after_a_backward_pass_that_failed(workers):
+def test_gradients_are_averaged_after_a_failed_backward_pass(workers):
     results = workers.run(2, gradient_after_failed_backward, CASE, PLANS)
     expected = torch.stack([own for own, _ in results]).mean(0)
     for _, averaged in results:
@@ -139,7 +137,7 @@ def refusal_of_arguments(env, case, plans, arguments):
     return str(raised.value)
 
 
-def test_an_argument_that_is_not_given_again_is_one_message_on_all(workers):
+def test_an_argument_that_is_left_out_is_one_message_on_all(workers):
     results = workers.run(2, refusal_of_arguments, CASE, PLANS, others_in_the_first_step)
     assert results == ["rank 0: features: expected a KeyedJaggedTensor, got NoneType"] * 2
 

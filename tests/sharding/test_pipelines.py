@@ -64,7 +64,7 @@ def test_ids_of_one_and_sizes_of_two_batches_are_sent_ahead(workers):
 )
 @pytest.mark.parametrize("at", range(5))
 @pytest.mark.parametrize("name", ["base", "sparse"])
-def test_a_fault_of_one_ranks_data_is_an_error_of_its_step_on_every_rank(
+def test_a_fault_of_one_ranks_data_is_an_error_on_every_rank(
     workers, name, at, fault, message, later
 ):
     expected = [""] * at + [message] + [later] * (4 - at)
@@ -107,7 +107,7 @@ def test_a_model_that_returns_no_loss_and_output_is_refused(workers, name, kind,
 
 
 @pytest.mark.parametrize("name", ["base", "sparse"])
-def test_steps_in_eval_mode_change_neither_weights_nor_state_nor_counts(workers, name):
+def test_steps_in_eval_mode_change_no_weights_state_or_counts(workers, name):
     for requires_grad, before, after in workers.run(2, evaluate, CASE, PLANS, name):
         assert requires_grad == [False] * len(CASE.batches)
         for a, b in zip(before, after, strict=True):

@@ -158,7 +158,7 @@ def test_arguments_of_another_type_are_refused_by_name(make, message):
 
 
 @pytest.mark.parametrize("said", ["two", "", "0", "-1", "1.5"])
-def test_a_local_world_size_that_is_no_number_of_ranks_is_refused(monkeypatch, said):
+def test_a_local_world_size_that_does_not_fit_is_refused(monkeypatch, said):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", said)
     with pytest.raises(InputError) as refused:
         rectangles(row_wise(), local_size=None)
@@ -167,7 +167,7 @@ def test_a_local_world_size_that_is_no_number_of_ranks_is_refused(monkeypatch, s
     )
 
 
-def test_row_wise_leaves_ranks_without_rows_where_there_are_fewer_rows():
+def test_row_wise_with_fewer_rows_leaves_ranks_without_rows():
     small = EmbeddingBagConfig(name="t", num_embeddings=2, embedding_dim=4, feature_names=["f"])
     plan = construct_module_sharding_plan(collection(small), {"t": row_wise()}, world_size=4)
     assert plan["t"].ranks == [0, 1]

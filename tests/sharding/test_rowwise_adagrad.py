@@ -39,7 +39,7 @@ def test_eps_is_torchrecs_unless_given():
         RowWiseAdagrad(module.parameters(), 1.0, 1e-8)
 
 
-def test_a_parameter_without_a_gradient_stays_and_a_closure_gives_the_loss():
+def test_weights_without_gradient_stay_and_step_returns_the_loss():
     module = table()
     optimizer = RowWiseAdagrad(module.parameters())
     assert optimizer.step(lambda: module.weight.sum()).item() == 4

@@ -236,7 +236,7 @@ def test_a_save_that_failed_leaves_its_folder_to_another(tmp_path, monkeypatch):
     save_state(model, folder)
 
 
-def test_a_finished_folder_that_takes_no_file_is_refused_as_one_of_save_state(tmp_path):
+def test_a_finished_unwritable_folder_is_one_of_save_state(tmp_path):
     model = torch.nn.Linear(2, 1)
     save_state(model, tmp_path / "state")
     (tmp_path / "state" / LOCK).mkdir()  # It opens for nobody, as in a read-only folder.
@@ -263,7 +263,7 @@ def test_an_interrupted_write_of_a_state_is_an_interrupt(tmp_path, monkeypatch):
         ),
     },
 )
-def test_a_write_that_fails_without_an_error_of_the_system_names_the_folder(
+def test_a_write_that_fails_without_an_os_error_names_the_folder(
     tmp_path, monkeypatch, failure, message
 ):
     def fail(*_):
@@ -275,7 +275,7 @@ def test_a_write_that_fails_without_an_error_of_the_system_names_the_folder(
     assert str(raised.value) == f"{tmp_path / 'state'}: {message}"
 
 
-def test_a_lock_file_that_its_writer_deleted_meanwhile_claims_nothing(tmp_path, monkeypatch):
+def test_a_lock_file_deleted_by_its_writer_claims_nothing(tmp_path, monkeypatch):
     def lock_late(opened):
         (tmp_path / LOCK).unlink()
         return True
@@ -287,7 +287,7 @@ def test_a_lock_file_that_its_writer_deleted_meanwhile_claims_nothing(tmp_path, 
 
 
 @cases(("number", "is_written"), {"nfs": (errno.ENOLCK, True), "other": (errno.EINTR, False)})
-def test_only_a_file_system_without_locks_leaves_a_folder_unlocked(
+def test_only_file_systems_without_locks_leave_folders_unlocked(
     tmp_path, monkeypatch, number, is_written
 ):
     def refuse(*_):
@@ -307,7 +307,7 @@ def save_plain(env, folder):
     return None
 
 
-def test_a_save_of_ranks_into_a_folder_in_use_is_one_message_on_all(workers, tmp_path):
+def test_a_save_into_a_folder_in_use_is_one_message_on_all(workers, tmp_path):
     said = f"rank 0: {tmp_path}: expected a new folder, got one that another save writes to"
     with claimed_folder(tmp_path):
         assert workers.run(2, save_plain, tmp_path) == [said, said]

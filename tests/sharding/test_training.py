@@ -29,7 +29,7 @@ def on_2_ranks(workers, tmp_path_factory):
     return folder, workers.run(2, train_run, folder, "table_wise")
 
 
-def test_ranks_agree_on_the_result_and_one_process_comes_to_the_same(on_2_ranks, tmp_path):
+def test_ranks_agree_on_the_result_and_with_one_process(on_2_ranks, tmp_path):
     _, results = on_2_ranks
     assert not isinstance(results[0], str), results
     (result, weights), (other, _) = results
@@ -70,7 +70,7 @@ def test_a_run_on_2_ranks_resumes_on_1(workers, tmp_path):
     assert result.test.auc == pytest.approx(whole.test.auc, abs=1e-3)
 
 
-def test_an_automatic_plan_is_one_plan_on_all_ranks_and_is_reported_on_rank_0(workers, tmp_path):
+def test_an_automatic_plan_is_the_same_on_all_and_told_on_rank_0(workers, tmp_path):
     (result, report), (other, silent) = workers.run(2, train_planned, tmp_path / "run", {})
     assert (result.valid, result.test) == (other.valid, other.test)
     assert silent is None
@@ -140,7 +140,7 @@ def test_patterns_that_do_not_fit_are_refused(workers, tmp_path, tables, message
     assert message in said
 
 
-def test_a_plan_file_for_another_world_size_is_one_message_on_all_ranks(workers, tmp_path):
+def test_a_plan_for_another_world_size_is_one_message_on_all(workers, tmp_path):
     file = tmp_path / "plan.json"
     setup = set_up(sharded_config(tmp_path / "run", "row_wise"), dataset(), None)
     setup.plan.save(file)
@@ -170,9 +170,7 @@ def train_by(env, folder, sharding):
         "off": ({"plan": None, "memory_bytes": 9}, "expected none without plan ="),
     },
 )
-def test_an_automatic_plan_that_cannot_be_made_is_one_message_on_all_ranks(
-    workers, tmp_path, sharding, message
-):
+def test_an_impossible_automatic_plan_is_one_message_on_all(workers, tmp_path, sharding, message):
     first, second = workers.run(2, train_planned, tmp_path / "run", sharding)
     assert message in first
     assert first == second
@@ -200,7 +198,7 @@ def test_a_table_of_an_automatic_plan_is_explained_on_rank_0(workers, tmp_path):
     assert silent == ""
 
 
-def test_a_table_that_an_automatic_plan_lacks_is_one_message_on_all_ranks(workers, tmp_path):
+def test_a_table_missing_in_a_plan_is_one_message_on_all(workers, tmp_path):
     first, second = workers.run(2, explain_planned, tmp_path / "run", "nobody")
     assert re.search(r"explain: expected a table of the plan \(.*item.*\), got 'nobody'", first)
     assert first == second

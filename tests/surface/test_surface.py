@@ -41,7 +41,7 @@ def test_cli_page_has_every_default():
     assert absent == IN_WORDS
 
 
-def test_configuration_page_is_generated_from_the_classes_that_read_it():
+def test_the_configuration_page_is_generated_from_its_classes():
     page = CONFIGURATION_PAGE.read_text()
     assert page == configuration_page(), "run make docs"
 

@@ -292,9 +292,7 @@ def test_a_schema_with_vocabularies_comes_back(saved, tmp_path):
 
 
 @cases(("size", "where"), {"samples": (2000, "/7"), "weights": (6000, r"/\.7\..*/state")})
-def test_a_full_disk_is_an_error_of_the_system_that_names_the_folder(
-    size, where, saved, tmp_path, file_limit
-):
+def test_a_full_disk_is_an_os_error_that_names_the_folder(size, where, saved, tmp_path, file_limit):
     path, module = saved
     with pytest.raises(OSError, match=rf"File too large: '.*{where}'"), file_limit(size):
         save(path, module, model(fused=True))

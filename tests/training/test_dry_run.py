@@ -94,7 +94,7 @@ def test_one_process_says_that_it_ignores_the_sharding_section(tmp_path, caplog,
     ]
 
 
-def test_tables_of_a_host_go_the_largest_first_to_the_host_with_the_fewest_values(tmp_path):
+def test_large_tables_go_first_to_the_host_with_fewest_values(tmp_path):
     sizes = {"rows": 12, "columns": 10, "rows_2": 4, "grid": 2}
     bags = EmbeddingBagCollection(
         [
@@ -116,7 +116,7 @@ def test_tables_of_a_host_go_the_largest_first_to_the_host_with_the_fewest_value
     }
 
 
-def test_memory_of_two_ranks_is_that_of_their_shards_replicas_and_vectors(tmp_path):
+def test_memory_of_two_ranks_counts_shards_replicas_and_vectors(tmp_path):
     tables = {"user": "row_wise", "history": "data_parallel", "item": "table_wise"}
     settings = config(tmp_path).model_copy(update={"sharding": ShardingConfig(tables=tables)})
     setup = set_up(settings, DATA, None)

@@ -64,7 +64,7 @@ def test_resume_with_overwrite_is_refused(tmp_path):
         train(config(tmp_path), DATA, resume=True, overwrite=True)
 
 
-def test_a_file_named_as_a_folder_of_a_killed_run_stays_and_is_logged(tmp_path, caplog):
+def test_a_file_named_like_a_killed_runs_folder_stays_with_a_log(tmp_path, caplog):
     run = stopped_after_step_9(tmp_path)
     stray, killed = tmp_path / "last/.8.partial", tmp_path / "last/.12.abc.partial"
     stray.write_text("")
@@ -75,7 +75,7 @@ def test_a_file_named_as_a_folder_of_a_killed_run_stays_and_is_logged(tmp_path, 
     assert not killed.exists()
 
 
-def test_a_run_whose_best_checkpoint_is_gone_goes_on_from_before_it(tmp_path, caplog):
+def test_a_run_without_its_best_checkpoint_goes_on_from_before(tmp_path, caplog):
     run = stopped_after(13, tmp_path)
     shutil.rmtree(tmp_path / "10")
     resumed = train(run, DATA, resume=True)
@@ -92,7 +92,7 @@ def test_a_run_whose_checkpoints_are_all_damaged_says_so(tmp_path):
         train(run, DATA, resume=True)
 
 
-def test_a_damaged_checkpoint_before_the_one_it_goes_on_from_stops_no_run(tmp_path):
+def test_an_older_damaged_checkpoint_stops_no_run(tmp_path):
     run = stopped_after_step_9(tmp_path)
     damage_progress(tmp_path / "last" / "4")
     assert train(run, DATA, resume=True).checkpoint.is_dir()

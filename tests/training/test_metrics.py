@@ -184,7 +184,7 @@ def test_equal_scores_share_their_places():
     assert "@" not in str(alone)
 
 
-def test_a_result_is_as_good_as_its_mean_auc_or_its_negative_loss():
+def test_a_results_merit_is_its_mean_auc_or_its_negative_loss():
     one, other = (
         Evaluation(auc=auc, log_loss=1, normalized_entropy=1, examples=2) for auc in (0.5, 0.75)
     )

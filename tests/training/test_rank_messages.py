@@ -61,7 +61,7 @@ def test_what_ranks_print_that_end_together(monkeypatch, value, expected):
     assert printed(monkeypatch, *value) == expected
 
 
-def test_a_rank_that_comes_late_is_silent_if_another_has_printed_the_same(monkeypatch):
+def test_a_late_rank_is_silent_if_another_printed_the_same(monkeypatch):
     monkeypatch.setattr(ranks, "MESSAGE_WAIT_SECONDS", 0.05)
     store = dist.HashStore()
     assert shared_message(store, 1, 2, "interrupted") == "rank 1: interrupted"

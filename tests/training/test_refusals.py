@@ -40,7 +40,7 @@ def interrupted_at(step, folder):
     return str(raised.value)
 
 
-def test_a_run_that_overwrites_keeps_the_earlier_one_until_it_has_a_checkpoint(tmp_path):
+def test_overwriting_keeps_the_earlier_run_until_a_checkpoint(tmp_path):
     first = train(saving(tmp_path, epochs=2), DATA)
     before = files(tmp_path)
     assert interrupted_at(4, tmp_path) == "interrupted; nothing of this run is kept"
@@ -55,7 +55,7 @@ def test_a_run_that_overwrites_keeps_the_earlier_one_until_it_has_a_checkpoint(t
     assert [path.name for path in last.iterdir()] == ["5"]
 
 
-def test_a_best_checkpoint_of_the_same_step_takes_the_place_of_the_earlier_one(tmp_path):
+def test_a_best_checkpoint_of_the_same_step_replaces_the_earlier(tmp_path):
     """Of the same run again: the first of the last checkpoints is written as the best one is."""
     for _ in range(5):
         result = train(saving(tmp_path, epochs=1, evaluate_every_steps=5), DATA, overwrite=True)
@@ -64,7 +64,7 @@ def test_a_best_checkpoint_of_the_same_step_takes_the_place_of_the_earlier_one(t
         assert [path.name for path in (tmp_path / "last").iterdir()] == ["5"]
 
 
-def test_resuming_a_run_whose_settings_are_of_another_version_is_refused(tmp_path):
+def test_resuming_with_another_versions_settings_is_refused(tmp_path):
     train(saving(tmp_path, epochs=1), DATA)
     file = tmp_path / "last/5/training.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"config": "{}"}))

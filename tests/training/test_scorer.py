@@ -45,7 +45,7 @@ def scored(env, settings):
 
 
 @pytest.mark.parametrize("cut", ["row_wise", "table_wise", "data_parallel"])
-def test_sharded_scores_are_those_of_one_process_also_between_steps(workers, tmp_path, cut):
+def test_sharded_scores_equal_unsharded_also_between_steps(workers, tmp_path, cut):
     settings = config(tmp_path).model_copy(update={"sharding": ShardingConfig(tables={"*": cut})})
     expected = scored(None, settings)
     assert expected.std() > 0

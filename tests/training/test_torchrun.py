@@ -125,7 +125,7 @@ def test_one_rank_reports_the_result(uninterrupted):
     assert sorted(path.name for path in (folder / "run/last").iterdir()) == ["75", "90"]
 
 
-def test_a_dry_run_says_once_what_each_rank_would_hold_and_writes_nothing(tmp_path):
+def test_a_dry_run_says_once_what_ranks_hold_and_writes_nothing(tmp_path):
     process = start(tmp_path / "dry", train=["--dry-run"])
     said = finish(process)
     assert process.returncode == 0, said
@@ -135,7 +135,7 @@ def test_a_dry_run_says_once_what_each_rank_would_hold_and_writes_nothing(tmp_pa
     assert [path.name for path in (tmp_path / "dry").iterdir()] == ["run.toml"]
 
 
-def test_a_run_whose_rank_is_killed_resumes_and_ends_with_the_same_weights(uninterrupted, tmp_path):
+def test_a_run_resumes_after_a_killed_rank_with_the_same_weights(uninterrupted, tmp_path):
     folder, expected, _ = uninterrupted
     # Torchrun looks every 5 s, so that rank 0 reports the failure before torchrun ends it.
     process = start(tmp_path / "killed", "--max-restarts", "1", "--monitor-interval", "5")
@@ -162,7 +162,7 @@ def test_a_run_whose_rank_is_killed_resumes_and_ends_with_the_same_weights(unint
     assert all(torch.equal(counts[0][name], counts[1][name]) for name in counts[0])
 
 
-def test_a_configuration_that_one_rank_cannot_read_ends_all_with_one_message(tmp_path):
+def test_a_configuration_unreadable_to_a_rank_is_one_message(tmp_path):
     process = start(tmp_path / "unread", rank_1_adds="[data]")
     said = finish(process)
     assert process.returncode != 0
@@ -180,7 +180,7 @@ def with_unknown_ids():
     return checkpoint.module, Schema(dense=checkpoint.schema.dense, sparse=sparse)
 
 
-def test_an_export_leaves_out_rows_that_training_seldom_looked_up(
+def test_export_leaves_out_rows_that_training_seldom_looked_up(
     uninterrupted, tmp_path, monkeypatch
 ):
     best = latest_checkpoint(uninterrupted[0] / "run")

@@ -34,13 +34,13 @@ DATA = dataset()
 
 
 @pytest.mark.parametrize("name", ["a b", "-x", "é"])
-def test_a_table_name_that_export_would_refuse_is_refused_before_training(name, tmp_path):
+def test_a_table_name_unfit_for_export_is_refused_first(name, tmp_path):
     data = replace(DATA, tables=(replace(DATA.tables[0], name=name), *DATA.tables[1:]))
     with refused(ConfigError, "data: table name", f"got '{name}'"):
         train(config(tmp_path), data)
 
 
-def test_a_model_that_does_not_fit_the_data_is_refused_before_training_with_its_line(tmp_path):
+def test_a_model_that_does_not_fit_the_data_is_refused_first(tmp_path):
     file = tmp_path / "run.toml"
     file.write_text(
         '[data]\nname = "synthetic"\n[model]\nname = "din"\ntarget = "film"\n'
@@ -112,7 +112,7 @@ def test_learning_rates_rise_linearly_over_the_warm_up(tmp_path, monkeypatch):
         "decay-after-the-run": ('warmup_steps = 40\ndecay = "linear"', "warmup_steps"),
     },
 )
-def test_settings_that_would_do_nothing_are_refused_with_their_line(line, key, tmp_path):
+def test_settings_without_effect_are_refused_with_their_line(line, key, tmp_path):
     file = tmp_path / "run.toml"
     file.write_text(
         f'[data]\nname = "synthetic"\n[training]\n{line}\n[checkpoint]\nfolder = "{tmp_path}/run"\n'
@@ -202,7 +202,7 @@ def contents(folder):
         "folder": ({"plan": "/"}, "Is a directory: '/'"),
     },
 )
-def test_a_plan_that_cannot_be_used_is_refused_in_one_process_too(tmp_path, sharding, said):
+def test_an_unusable_plan_is_refused_in_one_process_too(tmp_path, sharding, said):
     settings = config(tmp_path).model_dump() | {"sharding": sharding}
     with refused(ConfigError, "key 'sharding.plan'", said):
         train(RunConfig.model_validate(settings), DATA)
@@ -286,7 +286,7 @@ def test_a_folder_that_another_run_writes_to_is_refused(tmp_path):
     assert train(run, DATA).checkpoint.parent == tmp_path
 
 
-def test_a_run_told_to_overwrite_replaces_the_checkpoints_of_an_earlier_one(tmp_path):
+def test_overwriting_replaces_the_checkpoints_of_an_earlier_run(tmp_path):
     first = train(config(tmp_path, epochs=4, evaluate_every_steps=100), DATA)
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "sharding.json").write_text("measured by a run whose plan was made")

@@ -1,6 +1,5 @@
-"""A model whose largest batch takes long, so that much may happen meanwhile: no test looks at a
-clock, only at what comes before the end of that batch.
-"""
+"""A model whose largest batch takes long, so that much can happen meanwhile. Tests look at no
+clock, only at events before the end of that batch."""
 
 import threading
 import time
@@ -30,7 +29,7 @@ SCHEMA = Schema(sparse=[SparseInput("item", ids=Hash(100))])
 
 
 def layers_of(seconds):
-    """How many layers take so long in one thread, here and now."""
+    """Number of layers that take that long in one thread of this machine."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     layer, rows = nn.Linear(1024, 1024), torch.ones(EXAMPLES // 4, 1024)
@@ -79,7 +78,7 @@ def predictor(channel):
 
 
 def until(is_so: Callable[[], bool]) -> None:
-    """Looks until it ends."""
+    """Waits until the condition holds."""
     pause = threading.Event()
     for _ in range(500 * WAIT_SECONDS):
         if is_so():
@@ -104,7 +103,7 @@ def run_long(server, channel, **call):
 
 
 def outcomes(server):
-    """How often each came about, by code and reason."""
+    """Number of requests that ended, by code and reason."""
     return requests_by(server, "code", "reason")
 
 

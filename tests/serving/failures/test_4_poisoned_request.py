@@ -81,7 +81,7 @@ def brittle(tmp_path_factory):
     return folder
 
 
-def test_the_neighbours_of_one_for_which_the_program_raises_get_their_scores(brittle):
+def test_neighbours_of_a_request_that_raises_get_their_scores(brittle):
     messages = [priced(number, number + 0.25) for number in range(20)]
     messages[13] = priced(1, 5000)
     local = MessagePredictor(brittle / "brittle" / "1", threads=1)

@@ -29,7 +29,7 @@ def server(heavy):
         yield running
 
 
-def test_one_that_waits_is_answered_while_the_batch_before_it_runs_on(server, channel):
+def test_a_waiting_request_expires_while_the_batch_runs_on(server, channel):
     running = run_long(server, channel, timeout=WAIT_SECONDS)
     waiting = predictor(channel).future(body(2))
     assert waiting.code() is Code.DEADLINE_EXCEEDED
@@ -38,5 +38,5 @@ def test_one_that_waits_is_answered_while_the_batch_before_it_runs_on(server, ch
     assert not any(queued(server).values())
     assert outputs_of(running.result())["score"].shape == (EXAMPLES,)
     until(lambda: is_idle(server))
-    assert server.metrics().total("embershard_batches") == 1  # Nothing was computed for the other.
+    assert server.metrics().total("embershard_batches") == 1  # The other request was not computed.
     assert outcomes(server) == {("OK", ""): 1, ("DEADLINE_EXCEEDED", "expired"): 1}

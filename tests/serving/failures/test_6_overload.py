@@ -1,6 +1,6 @@
 """Failure 6: what is too much is refused at once, the rest is answered, and then all is as before.
 
-Of how fast and how long under an open loop the benchmark `overload` tells.
+The benchmark `overload` measures how fast this is under an open loop.
 """
 
 import numpy as np
@@ -33,7 +33,7 @@ def server(heavy):
         yield running
 
 
-def test_the_queue_fills_and_the_rest_is_refused_while_the_batch_runs(server, channel, heavy):
+def test_the_queue_fills_and_the_rest_is_refused_meanwhile(server, channel, heavy):
     bodies = [body(EACH, seed=number) for number in range(3 * FIT)]
     running = run_long(server, channel, timeout=WAIT_SECONDS)
     calls = [predictor(channel).future(body, timeout=WAIT_SECONDS) for body in bodies]
@@ -56,7 +56,7 @@ def test_the_queue_fills_and_the_rest_is_refused_while_the_batch_runs(server, ch
         ("OK", ""): 1 + FIT,
         ("RESOURCE_EXHAUSTED", "queue_full"): 2 * FIT,
     }
-    # As many fit again: no refusal leaked anything.
+    # As many requests fit as before: no refusal leaked anything.
     again = run_long(server, channel, timeout=WAIT_SECONDS)
     calls = [predictor(channel).future(body, timeout=WAIT_SECONDS) for body in bodies[:FIT]]
     assert {call.code() for call in [again, *calls]} == {Code.OK}

@@ -47,8 +47,8 @@ class Line:
         """Priorities, in the order of the answers."""
 
     def send(self, priority, count, again_until=lambda: True):
-        """Returns when they wait in the server's queue. Each that is answered is followed by
-        another, until then."""
+        """Returns when `count` requests wait in the server's queue. Until then each answered one
+        is replaced by another."""
         queued = self._server.metrics().total("embershard_queued_requests")
         for _ in range(count):
             self._send(priority, again_until)
@@ -66,7 +66,7 @@ class Line:
         call.add_done_callback(ended)
 
     def wait(self):
-        """Until each is answered, rightly."""
+        """Waits until all calls have ended, and checks that they succeeded."""
         until(lambda: len(self.ended) == len(self.calls))
         assert {call.code() for _, call in self.calls} == {Code.OK}
 
@@ -87,6 +87,6 @@ def test_low_ones_get_one_batch_in_eight_while_high_ones_wait(server, channel, h
     one_turn = [HIGH] * (SHARE - 1) + [LOW]
     assert line.ended == one_turn * 6 + [HIGH] * (50 - 6 * (SHARE - 1))
     local = MessagePredictor(heavy / "heavy" / "1", threads=1)
-    for message, call in line.calls[::9]:  # Of both priorities.
+    for message, call in line.calls[::9]:  # Messages of both priorities.
         expected = outputs_of(local.answers([message])[0])["score"]
         assert np.abs(outputs_of(call.result())["score"] - expected).max() <= 1e-6

@@ -55,7 +55,8 @@ class Browser:
         return self._post("execute/sync", {"script": f"return {expression}", "args": []})
 
     def wait_for(self, expression: str) -> None:
-        """Until an expression is true, or WebDriver's own patience of 30 seconds ends."""
+        """Waits until the expression is true, or fails after WebDriver's own timeout of 30
+        seconds."""
         script = f"""
             const done = arguments[0];
             const look = () => (({expression}) ? done(true) : setTimeout(look, 20));
@@ -77,7 +78,7 @@ class Browser:
             return base64.b64decode(json.load(answer)["value"])
 
     def errors(self) -> list[str]:
-        """What the console has said since the last call, as an error or a warning."""
+        """Errors and warnings of the console since the last call."""
         logged = self._post("se/log", {"type": "browser"})
         return [item["message"] for item in logged if item["level"] in ("SEVERE", "WARNING")]
 
@@ -125,8 +126,8 @@ def browser() -> Iterator[Browser]:
 
 
 def _driver() -> tuple[subprocess.Popen[str], int]:
-    """A driver and its port. One that ends before it has a port, as where another program took it
-    first, is started again."""
+    """A driver and its port. A driver that ends before it has a port is started again; another
+    program may have taken the port first."""
     for _ in range(DRIVER_STARTS):
         driver = subprocess.Popen(
             ["chromedriver", "--port=0"],
@@ -138,7 +139,7 @@ def _driver() -> tuple[subprocess.Popen[str], int]:
         said = []
         for line in driver.stdout:
             said.append(line)
-            if plan := re.search(r"started successfully on port (\d+)", line):
-                return driver, int(plan[1])
+            if match := re.search(r"started successfully on port (\d+)", line):
+                return driver, int(match[1])
         driver.wait(TIMEOUT_SECONDS)
     raise AssertionError(f"chromedriver: expected a port, got {''.join(said)!r}")

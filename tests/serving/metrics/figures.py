@@ -96,11 +96,11 @@ REQUESTS = {
 
 
 def of_version(figures: Mapping[str, object], *, model="ranker", version=3, requests=None):
-    """Its metrics; those without a figure are 0.
+    """Metrics of one version; those without a figure are 0.
 
     Args:
-        figures: a dict by the values of the metric's own label, where it has one.
-        requests: as `REQUESTS`.
+        figures: a dict by the values of the metric's own label, if it has one.
+        requests: in the form of `REQUESTS`.
     """
     served = {"model": model, "version": str(version)}
     figures = {**START, **HISTOGRAMS, **figures}
@@ -127,7 +127,7 @@ def of_version(figures: Mapping[str, object], *, model="ranker", version=3, requ
 
 
 def of_server(figures: Mapping[str, object] = {}) -> list[Metric]:
-    """What belongs to no version."""
+    """Metrics that belong to no version."""
     return [
         example_metric._replace(value=figures.get(example_metric.name, 0))
         for example_metric in example_metrics()
@@ -136,7 +136,7 @@ def of_server(figures: Mapping[str, object] = {}) -> list[Metric]:
 
 
 def empty() -> Metrics:
-    """A server of one version that nobody has asked yet."""
+    """A server of one version that has received no request yet."""
     return Metrics([*of_version({}), *of_server()])
 
 
@@ -202,7 +202,7 @@ def crowd() -> list[ServedPackage]:
 
 @dataclass
 class FakeServer:
-    """What a `MetricsPort` shows."""
+    """A server as `MetricsPort` sees it."""
 
     now: Metrics = field(default_factory=empty)
     state: str = "serving"

@@ -57,9 +57,9 @@ def test_every_metric_of_the_list_is_exposed():
         for family in text_string_to_metric_families(text(*busy()))
         for sample in family.samples
     }
-    for rank in busy():
-        ending = "_sum" if rank.kind == "histogram" else ENDINGS[rank.kind]
-        assert rank.name + ending in samples
+    for metric in busy():
+        ending = "_sum" if metric.kind == "histogram" else ENDINGS[metric.kind]
+        assert metric.name + ending in samples
 
 
 def test_openmetrics_takes_the_names():

@@ -54,7 +54,7 @@ def test_figures_of_the_time_between_two_readings():
         "batch_fill": 5.8125 / 11,
         "batch_examples": 93 / 11,
         "unknown_share": 43 / 500,
-        "dense_share": 0.046875 / 2 / 2,  # Of 2 seconds and 2 slots, as the devices.
+        "dense_share": 0.046875 / 2 / 2,  # Two seconds, each with two slots.
         "device:cpu:0": 0.0625,
         "device:cpu:1": 0.03125,
         "queued_examples": 15,

@@ -54,7 +54,7 @@ def asked(server, path="/", method="GET"):
 
 
 def ends(connection):
-    """Whether the server closes the connection, in either way."""
+    """True if the server closes the connection, in either way."""
     try:
         while connection.recv(1 << 16):
             pass
@@ -195,7 +195,7 @@ def test_closing_closes_the_port_and_every_connection():
     running.start(ROUTES, tick=lambda: None)
     with connected(running) as client:
         client.sendall(b"GET ")
-        assert asked(running)[0] == 200  # So the other connection has been taken, too.
+        assert asked(running)[0] == 200  # The other connection has been accepted by now, too.
         running.close()
         assert ends(client)
     with pytest.raises(ConnectionRefusedError):
@@ -208,7 +208,7 @@ def test_closing_with_connections_open_says_nothing(capfd, caplog):
     running.start(ROUTES, tick=lambda: None)
     with connected(running) as silent, connected(running) as halfway:
         halfway.sendall(b"GET ")
-        assert asked(running)[0] == 200  # So the other two have been taken, too.
+        assert asked(running)[0] == 200  # The other two have been accepted by now, too.
         running.close()
         assert ends(silent)
     assert caplog.text == ""
@@ -216,8 +216,8 @@ def test_closing_with_connections_open_says_nothing(capfd, caplog):
 
 
 def test_without_file_descriptors_it_waits_and_says_so_once(server, monkeypatch, caplog):
-    # What the first request opens for good is open, and the server has closed its connection: a
-    # descriptor that became free below would let one client in.
+    # The first request opens descriptors that stay open. Then the server closes its connection: a
+    # descriptor that became free later would let one client in.
     with connected(server) as first:
         first.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         assert ends(first)
@@ -226,7 +226,7 @@ def test_without_file_descriptors_it_waits_and_says_so_once(server, monkeypatch,
     clients = [socket.socket() for _ in range(20)]
     kept = []
     try:
-        # The lowest descriptor that is free: no call may open another one.
+        # Takes the lowest free descriptor, so that no call can open another one.
         kept.append(socket.socket())
         resource.setrlimit(resource.RLIMIT_NOFILE, (kept[0].fileno() + 1, limits[1]))
         address = ("127.0.0.1", int(server.url[:-1].rpartition(":")[2]))
@@ -235,14 +235,14 @@ def test_without_file_descriptors_it_waits_and_says_so_once(server, monkeypatch,
             client.connect(address)
             client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         clients[0].settimeout(1)
-        with pytest.raises(TimeoutError):  # Twenty pauses long.
+        with pytest.raises(TimeoutError):  # One second is twenty pauses.
             clients[0].recv(1)
         clients[0].settimeout(TIMEOUT_SECONDS)
         until(lambda: caplog.messages)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-        for table in kept:
-            table.close()
+        for kept_socket in kept:
+            kept_socket.close()
     for client in clients:
         assert client.recv(1 << 16).startswith(b"HTTP/1.1 200 OK")
         client.close()

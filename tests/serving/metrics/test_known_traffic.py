@@ -1,4 +1,4 @@
-"""A real server: what it was asked is what a scrape shows, figure by figure."""
+"""A scrape of a real server shows exactly the traffic that it received."""
 
 import urllib.request
 from contextlib import contextmanager
@@ -40,7 +40,8 @@ def scraped(metrics):
             labels = dict(sample.labels)
             served = labels.pop("model", None), labels.pop("version", None)
             if not sample.name.startswith("process_"):
-                assert served in {("ranker", "1"), (None, None)}  # These are of the server.
+                # Metrics without a version are the server's.
+                assert served in {("ranker", "1"), (None, None)}
                 results[sample.name, *labels.values()] = sample.value
     return results
 
@@ -77,7 +78,7 @@ COUNTED = {
     "embershard_request_examples": ([2.0**power for power in range(17)], [1, 3]),
 }
 SECONDS = [5e-5, *(digit * 10.0**power for power in range(-4, 1) for digit in (1, 2, 5)), 10.0]
-TIMED = {  # With what each answer says of itself, in whole microseconds, rounded down.
+TIMED = {  # The values are fields of an answer's timing, in whole microseconds, rounded down.
     "embershard_queue_seconds": "queue_us",
     "embershard_lookup_seconds": "lookup_us",
     "embershard_dense_seconds": "dense_us",
@@ -86,7 +87,7 @@ TIMED = {  # With what each answer says of itself, in whole microseconds, rounde
 
 
 def assert_buckets(before, after, timings):
-    """Each line of each histogram: how many values the traffic added up to its bound."""
+    """Checks by how much the traffic raised each bucket of each histogram."""
     results = {}
     for name, *labels in after:
         if name.endswith("_bucket"):
@@ -105,7 +106,7 @@ def assert_buckets(before, after, timings):
         assert list(lines) == pytest.approx([*SECONDS, float("inf")]), name
         assert lines[float("inf")] == len(timings)
         for bound, got in lines.items():
-            if field is None:  # The whole takes longer than what its answer could say of it.
+            if field is None:  # The whole request takes longer than its answer can state.
                 least = 0
                 most = sum(timing.total_us * 1e-6 <= bound for timing in timings)
             else:
@@ -175,7 +176,7 @@ def test_every_figure_of_known_traffic_is_shown_exactly(repository):
         ("embershard_request_examples_count",): 2,
         ("embershard_request_examples_sum",): 4,
         ("embershard_device_batches_total", "cpu:0"): 2,
-        ("embershard_device_rows_total", "cpu:0"): ids - 2,  # Unknown items have none.
+        ("embershard_device_rows_total", "cpu:0"): ids - 2,  # Unknown items have no rows.
         ("nv_inference_request_success",): 2,
         ("nv_inference_request_failure", "OTHER"): 3,
         ("nv_inference_count",): 4,

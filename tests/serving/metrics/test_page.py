@@ -40,7 +40,7 @@ def window():
 
 @pytest.fixture(autouse=True)
 def blank(window):
-    """A page asks its server every second: none asks one that is gone."""
+    """Leaves the page, which asks its server every second, before the server is gone."""
     yield
     window.open("about:blank")
     window.errors()

@@ -1,4 +1,4 @@
-"""What the page is made of, and the figures it asks for."""
+"""The files of the status page, and the figures that it requests."""
 
 import json
 import re
@@ -23,7 +23,7 @@ def server():
 
 @pytest.fixture
 def history(server):
-    """Of three seconds: a busy one between two idle ones."""
+    """History of three seconds: a busy one between two idle ones."""
     seconds, clock = iter(range(4)), iter(range(999, 1003))
     kept = History(
         server.metrics, monotonic=lambda: float(next(seconds)), wall=lambda: float(next(clock))
@@ -102,7 +102,7 @@ def test_a_version_has_a_line(history):
     }
 
 
-def test_several_models_are_counted_and_none_without_default_has_a_version(history):
+def test_several_models_count_and_only_defaults_have_a_version(history):
     several = shown(history, served(), served("finder", 2))
     assert (several["model"], several["version"]) == ("2 models", 0)
     without = shown(history, served(is_default=False))

@@ -41,7 +41,7 @@ def arrays_of(request: Asked, *, is_packed: bool) -> Arrays:
 
 
 def infer_inputs(arrays: Arrays) -> list[InferInput]:
-    """As Triton's client takes them."""
+    """The arrays as inputs of Triton's client."""
     inputs = []
     for name, array in arrays.items():
         tensor = InferInput(name, array.shape, TYPES[array.dtype])

@@ -33,7 +33,7 @@ def good(seed: int = 0, examples: int = 12, *, is_packed: bool = True):
 def assert_equal(
     result: triton.InferResult, outputs: dict[str, np.ndarray], *, tolerance: float = 0.0
 ) -> None:
-    """Bit for bit, unless a tolerance is given: of a request that may be merged with others."""
+    """Compares bit for bit, unless the request may be merged with others: then with a tolerance."""
     assert [output.name for output in result.get_response().outputs] == list(outputs)
     for name, values in outputs.items():
         np.testing.assert_allclose(
@@ -118,9 +118,9 @@ def test_unknown_ids_are_counted(client, our_outputs):
 
 def test_async_infer_gives_the_same(client, our_outputs):
     answers: queue.Queue = queue.Queue()
-    request = {}
+    requests = {}
     for seed in range(8):
-        request[str(seed)], inputs = good(seed)
+        requests[str(seed)], inputs = good(seed)
         client.async_infer(
             "ranker",
             inputs,
@@ -131,17 +131,17 @@ def test_async_infer_gives_the_same(client, our_outputs):
     for _ in range(8):
         result, error = answers.get(timeout=60)
         assert error is None
-        expected = our_outputs(request.pop(result.get_response().id))
+        expected = our_outputs(requests.pop(result.get_response().id))
         assert_equal(result, expected, tolerance=MERGED)
-    assert request == {}
+    assert requests == {}
 
 
-def test_stream_infer_gives_the_same_and_a_bad_request_fails_alone(client, our_outputs):
+def test_stream_infer_agrees_and_a_bad_request_fails_alone(client, our_outputs):
     answers: queue.Queue = queue.Queue()
-    request = {}
+    requests = {}
     client.start_stream(lambda result, error: answers.put((result, error)), stream_timeout=60)
     for seed in range(6):
-        request[str(seed)], inputs = good(seed)
+        requests[str(seed)], inputs = good(seed)
         client.async_stream_infer("ranker", inputs, request_id=str(seed))
         if seed == 3:
             client.async_stream_infer("ranker", inputs[:-1], request_id="bad")
@@ -151,11 +151,11 @@ def test_stream_infer_gives_the_same_and_a_bad_request_fails_alone(client, our_o
         if error is not None:
             failed.append(error.message())
             continue
-        expected = our_outputs(request.pop(result.get_response().id))
+        expected = our_outputs(requests.pop(result.get_response().id))
         assert_equal(result, expected, tolerance=MERGED)
         assert result.get_response().parameters["triton_final_response"].bool_param
     client.stop_stream()
-    assert request == {}
+    assert requests == {}
     assert len(failed) == 1
     assert failed[0].startswith("tensor 'WEIGHTS': expected ")
 

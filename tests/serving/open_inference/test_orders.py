@@ -102,7 +102,7 @@ def test_the_last_model_is_unloaded_and_comes_back(repository):
         assert infer(client) == 1
 
 
-def test_loads_at_once_are_all_carried_out_while_requests_are_answered(published, repository):
+def test_concurrent_loads_are_all_done_while_requests_run(published, repository):
     failed = []
 
     def load(server):
@@ -124,7 +124,7 @@ def test_loads_at_once_are_all_carried_out_while_requests_are_answered(published
     assert failed == []
 
 
-def test_orders_that_anyone_on_a_network_could_give_are_refused_at_the_start(repository, tmp_path):
+def test_orders_open_to_a_whole_network_are_refused_at_start(repository, tmp_path):
     options = {**OPTIONS, "host": "0.0.0.0", "model_control": True}
     with pytest.raises(ConfigError):
         Server(repository, options=ServerOptions(**options))

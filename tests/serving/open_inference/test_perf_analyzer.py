@@ -1,4 +1,4 @@
-"""What Triton's perf_analyzer asks, call by call; and the program itself where it is installed."""
+"""The calls of Triton's perf_analyzer, one by one, and the program itself if it is installed."""
 
 import json
 import re

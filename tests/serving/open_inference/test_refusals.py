@@ -1,4 +1,4 @@
-"""What is refused, in the words in which our own protocol refuses it."""
+"""Requests are refused in the words of our own protocol."""
 
 import re
 from dataclasses import replace
@@ -20,7 +20,7 @@ ARRAYS = {
     "packed.request_dense": "tensor 'REQUEST_DENSE'",
     "packed.example_dense": "tensor 'DENSE'",
 }
-# Where our own protocol names an input and its kind, this one names tensors.
+# Our own protocol names an input and its kind; this one names tensors.
 TENSORS = {
     "unknown-dense-feature": "tensor 'prize': not an input of the model, expected one of 'age', ..."
 }

@@ -1,4 +1,4 @@
-"""What docs/protocols.md prints works as it is printed."""
+"""The examples that docs/protocols.md prints work as printed."""
 
 import re
 from pathlib import Path

@@ -159,7 +159,8 @@ class Linears(torch.nn.Module):
 
 
 class Bfloat16Linears(torch.nn.Module):
-    """As an export in bfloat16 writes them, and a third whose weights have more digits."""
+    """Two layers in bfloat16 as an export writes them, and a third whose weights have more
+    digits."""
 
     def __init__(self) -> None:
         super().__init__()

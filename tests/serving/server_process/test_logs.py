@@ -71,7 +71,7 @@ def test_long_texts_are_cut(as_json):
 
 
 class Refusing(io.BytesIO):
-    """A stream that takes nothing before a certain call."""
+    """A stream that refuses the first writes."""
 
     def __init__(self, *, refused):
         super().__init__()
@@ -84,7 +84,7 @@ class Refusing(io.BytesIO):
         return super().write(data)
 
 
-def test_lines_that_the_stream_does_not_take_are_counted_in_the_next():
+def test_lines_that_the_stream_refuses_are_counted_in_the_next():
     stream = Refusing(refused=3)
     log = EventLog(stream, wall=lambda: NEW_YEAR)
     for _ in range(3):
@@ -100,7 +100,7 @@ def test_lines_that_the_stream_does_not_take_are_counted_in_the_next():
 
 
 class Blocked(io.BytesIO):
-    """A stream whose reader reads nothing until it is let go on."""
+    """A stream that blocks until the test releases it."""
 
     def __init__(self):
         super().__init__()
@@ -112,7 +112,7 @@ class Blocked(io.BytesIO):
         return super().write(data)
 
 
-def test_lines_beyond_the_queue_are_dropped_and_counted_in_the_next_that_finds_room():
+def test_lines_beyond_the_queue_are_counted_in_the_next():
     stream = Blocked()
     log = EventLog(stream, wall=lambda: NEW_YEAR)
     log.write("first", {})
@@ -121,7 +121,7 @@ def test_lines_beyond_the_queue_are_dropped_and_counted_in_the_next_that_finds_r
         log.write("queued", {"number": number})
     assert log.lines_dropped == 5
     stream.go_on.set()
-    while log._events.qsize():  # The reader is fast: a moment.
+    while log._events.qsize():  # Waits a moment until the reader has emptied the queue.
         os.sched_yield()
     log.write("after", {})
     log.close(WAIT_SECONDS)
@@ -131,18 +131,18 @@ def test_lines_beyond_the_queue_are_dropped_and_counted_in_the_next_that_finds_r
     assert results[-1] == "after lines_lost=5"
 
 
-def test_closing_waits_no_longer_than_it_is_told_for_a_blocked_reader():
+def test_closing_waits_for_a_blocked_reader_up_to_its_timeout():
     stream = Blocked()
     log = EventLog(stream)
     log.write("first", {})
     log.close(timeout_seconds=0.01)
     assert stream.getvalue() == b""
-    log.write("behind", {})  # Nothing takes it any more.
+    log.write("behind", {})  # The log is closed, so the line is dropped.
     assert log.lines_dropped == 1
     stream.go_on.set()
 
 
-def test_a_descriptor_gets_lines_whole_also_where_it_does_not_wait():
+def test_a_non_blocking_descriptor_gets_whole_lines():
     with small_pipe() as (reading, writing):
         fill(writing)
         os.set_blocking(writing, False)

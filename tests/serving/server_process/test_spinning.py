@@ -22,7 +22,7 @@ def test_what_a_user_says_holds(said):
 
 
 def test_it_is_said_before_the_library_that_reads_it_is_loaded():
-    """What `embershard serve` imports before it starts a server maps no libgomp."""
+    """`embershard serve` imports nothing that maps libgomp before it starts a server."""
     code = (
         "from embershard.cli import main\n"
         "try:\n"

@@ -1,4 +1,4 @@
-"""What a process that does nothing but serve sets for itself."""
+"""Settings that a process makes for itself if it only serves."""
 
 import os
 
@@ -8,9 +8,9 @@ from embershard.serving.server_process.system import stop_waiting_for_reader
 from tests.serving.blocked_pipe import fill, small_pipe
 
 
-def test_who_writes_to_a_full_pipe_waits_for_no_reader_and_other_processes_do():
+def test_only_other_processes_wait_for_the_reader_of_a_full_pipe():
     with small_pipe() as (_, writing):
-        descriptor = os.dup(writing)  # As another process has it.
+        descriptor = os.dup(writing)  # Another process has such a descriptor.
         stop_waiting_for_reader(descriptor)
         fill(writing)
         with pytest.raises(BlockingIOError):

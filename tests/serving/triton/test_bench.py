@@ -22,8 +22,8 @@ def bench(address, *arguments):
 
 def test_it_is_asked_by_what_a_package_says(served, package, tmp_path):
     out = tmp_path / "out.json"
-    request = ("--protocol", "oip", "--package", str(package), "--examples", "1..20")
-    assert bench(served.grpc, *request, "--json", str(out)) == 0
+    arguments = ("--protocol", "oip", "--package", str(package), "--examples", "1..20")
+    assert bench(served.grpc, *arguments, "--json", str(out)) == 0
     report = json.loads(out.read_text())
     assert (report["by_code"], report["model"], report["version"]) == ({"OK": 40}, "ranker", 1)
     assert report["server_cpu_seconds"] is not None  # 40 requests may take less than a tick.

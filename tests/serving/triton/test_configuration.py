@@ -31,7 +31,7 @@ EXAMPLE = ROOT / "model_repo" / "tiny"
 
 
 def parsed(text: str) -> model_config_pb2.ModelConfig:
-    """As Triton reads it: what it does not know is an error."""
+    """Parses the text as Triton does: unknown fields are errors."""
     return text_format.Parse(text, model_config_pb2.ModelConfig())
 
 
@@ -53,7 +53,7 @@ def test_tensors_are_those_of_our_own_server(config, server):
         ]
 
 
-def test_every_input_may_be_left_out_and_those_of_any_size_may_differ(config):
+def test_inputs_may_be_left_out_and_differ_in_size(config):
     assert all(item.optional for item in config.input)
     ragged = {item.name for item in config.input if item.allow_ragged_batch}
     assert ragged == {item.name for item in config.input if -1 in item.dims}
@@ -82,7 +82,7 @@ def test_requests_are_batched_by_default(config):
         "both": ({"threads": 4, "instances": 2}, [2]),
     },
 )
-def test_instances_are_stated_only_if_they_or_their_threads_are_chosen(package, options, expected):
+def test_instances_are_stated_only_if_they_or_threads_are_set(package, options, expected):
     config = parsed(model_config(Package.open(package), TritonOptions(**options)))
     assert [group.count for group in config.instance_group] == expected
     kinds = {group.kind for group in config.instance_group}
@@ -240,7 +240,7 @@ def test_any_name_is_read_back(tmp_path):
     assert [item.name for item in config.output] == NAMES
 
 
-def test_the_example_is_the_golden_package_with_its_configuration():
+def test_the_example_is_the_golden_package_and_its_config():
     files = sorted(path.relative_to(GOLDEN) for path in GOLDEN.rglob("*") if path.is_file())
     example = sorted(
         path.relative_to(EXAMPLE / "1") for path in (EXAMPLE / "1").rglob("*") if path.is_file()

@@ -61,6 +61,6 @@ def test_triton_runs_it(calling):
         triton.InferenceServerClient(served.grpc) as client,
     ):
         answer = client.infer("tiny", infer_inputs(ASKED))
-    # As in model_repo/README.md: 0.5 of the request, the price, and a mean of 2.25.
+    # See model_repo/README.md: 0.5 from the request, the price, and a mean of 2.25.
     expected = 1 / (1 + np.exp(-(0.5 + 0.25 + 2.25)))
     np.testing.assert_allclose(answer.as_numpy("score"), [[expected]], rtol=0, atol=1e-6)

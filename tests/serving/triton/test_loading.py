@@ -1,4 +1,4 @@
-"""What a configuration may say, and what is wrong with one is said when Triton loads the model."""
+"""Valid configurations load, and Triton reports the errors of others when it loads the model."""
 
 import json
 import shutil
@@ -33,7 +33,7 @@ def loading_repository(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def client(loading_repository):
-    """Of a Triton that serves nothing yet."""
+    """A client of a Triton that serves no model yet."""
     with (
         serving(loading_repository) as served,
         triton.InferenceServerClient(served.grpc) as connected,
@@ -51,7 +51,7 @@ def ranker(package, loading_repository, client):
     write_model_config(copied, TritonOptions(threads=1, default_timeout_ms=60_000))
     yield copied
     client.unload_model("ranker")
-    until(lambda: not is_there(client))  # What it has in memory, the next one would share.
+    until(lambda: not is_there(client))  # The next model would share its memory.
     shutil.rmtree(loading_repository / "ranker")
 
 
@@ -120,7 +120,7 @@ def test_the_backend_alone_is_a_whole_configuration(client, ranker, local, batch
     assert_it_answers(client, local)
 
 
-def test_a_wrong_configuration_is_refused_and_a_right_one_loads_then(client, ranker, local):
+def test_a_right_configuration_loads_after_a_wrong_one(client, ranker, local):
     config = ranker.parent / "config.pbtxt"
     good = config.read_text()
     wrong = 'parameters { key: "plna" value { string_value: "2xcpu" } }\n'

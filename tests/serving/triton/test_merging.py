@@ -37,7 +37,7 @@ def gathering(triton_repository, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def requests(local):
-    """Ragged ones, as Triton takes them, and what the model answers to each alone."""
+    """Ragged requests as Triton takes them, and the model's answers to each of them alone."""
     requests = [random_request(size, seed=seed) for seed, size in enumerate(SIZES)]
     expected = [
         our_outputs_of(local.answers([named(request).SerializeToString()])[0])
@@ -52,8 +52,8 @@ def counted(client):
 
 
 def examples_in(statistics):
-    """The backend reports the examples of each batch as its size; what Triton sums up itself are
-    the requests' first dimensions, which are 1."""
+    """Counts examples. The backend reports them as the size of each batch; Triton's own sum is
+    of the requests' first dimensions, which are 1."""
     return sum(
         batch_stat.batch_size * batch_stat.compute_infer.count
         for batch_stat in statistics.batch_stats

@@ -38,9 +38,10 @@ def test_requests_and_batches_are_counted(served, triton_client):
         after = of_the_model(served)
         return {name: after[name] - before.get(name, 0) for name in after}
 
-    until(lambda: grown()["nv_inference_exec_count_total"] == 3)  # Behind the requests of a batch.
+    # Counted after the requests of a batch.
+    until(lambda: grown()["nv_inference_exec_count_total"] == 3)
     assert grown()["nv_inference_request_success_total"] == 3
-    assert grown()["nv_inference_count_total"] == 3  # First dimensions: Triton's own sum.
+    assert grown()["nv_inference_count_total"] == 3  # Triton sums up first dimensions.
     assert grown()["nv_inference_request_failure_total"] == 0
     for kind in ("request", "queue", "compute_infer"):
         assert grown()[f"nv_inference_{kind}_duration_us_total"] >= 0

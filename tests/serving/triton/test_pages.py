@@ -1,4 +1,4 @@
-"""What model_repo/README.md and docs/triton.md print works as it is printed."""
+"""The examples that model_repo/README.md and docs/triton.md print work as printed."""
 
 import json
 import math
@@ -57,7 +57,7 @@ def test_the_readme_asks_triton(capsys):
 
 
 @pytest.mark.needs_triton
-def test_the_manuals_json_request_over_http_is_answered_as_printed():
+def test_the_manuals_http_request_is_answered_as_printed():
     manual = MANUAL.read_text()
     [command] = re.findall(r"```bash\n(curl .*?)```", manual, re.DOTALL)
     [printed] = re.findall(r"```json\n(.*?)```", manual, re.DOTALL)

@@ -1,5 +1,5 @@
-"""What our own server refuses, Triton refuses: the backend in the same words, Triton's core, which
-looks at names and fixed shapes before the backend does, in its own."""
+"""Triton refuses the requests that our own server refuses. The backend uses the same words.
+Triton's core checks names and fixed shapes first, and uses its own words."""
 
 import re
 
@@ -76,9 +76,7 @@ def test_is_refused(infer, fingerprint, refused, is_packed):
         ),
     },
 )
-def test_what_triton_reads_itself_is_refused_as_by_our_own_server(
-    triton_client, server, parameters, words
-):
+def test_what_triton_reads_itself_is_refused_as_by_us(triton_client, server, parameters, words):
     with triton.InferenceServerClient(server.address) as ours:
         for client in (triton_client, ours):
             with pytest.raises(InferenceServerException) as caught:

@@ -107,7 +107,7 @@ def test_a_hundred_loads_under_traffic_leave_memory_as_it_was(two_models):
     assert {status for model, status in traffic.answers if model == "comes"} <= {"OK", *GONE}
 
 
-def test_a_changed_configuration_is_loaded_without_a_request_lost(two_models):
+def test_a_changed_configuration_loads_without_a_request_lost(two_models):
     config = two_models / "comes" / "config.pbtxt"
     with (
         serving(two_models, "comes") as served,

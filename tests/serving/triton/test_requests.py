@@ -1,4 +1,4 @@
-"""What a request may be: the answers of our own server to the same, bit for bit."""
+"""Requests of every form get the answers of our own server, bit for bit."""
 
 import numpy as np
 import pytest

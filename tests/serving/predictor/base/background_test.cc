@@ -45,7 +45,7 @@ TEST(Background, WhatItsWorkThrowsIsAStatus) {
 
 TEST(Background, WorkOfManyRunsOneAfterTheOther) {
   Background background;
-  int running = 0;  // Without a lock: the work itself is one.
+  int running = 0;  // Needs no lock: Background runs one task at a time.
   int most = 0;
   int ran = 0;
   std::vector<std::thread> threads;

@@ -95,7 +95,7 @@ TEST_F(CoreCountTest, TheTightestOfThoseAboveCounts) {
 }
 
 TEST_F(CoreCountTest, ACgroupThatIsNotToBeSeenIsPassedOver) {
-  // As in a container that sees its own folder under the machine's name.
+  // In a container the path may be the host's, while only the container's own folder is visible.
   Belong("0::/kubepods.slice/pod1/cri-containerd-2\n");
   Allow(".", "200000 100000\n");
   EXPECT_EQ(Quota(), 2);

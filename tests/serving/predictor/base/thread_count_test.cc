@@ -9,8 +9,8 @@
 namespace embershard {
 namespace {
 
-// A library that counts as torch does: a thread takes the process's count when it first
-// asks, and setting a thread's count sets the process's.
+// A library that counts threads as torch does. A thread takes the process's count when it first
+// reads it. Setting a thread's count sets the process's count, too.
 std::atomic<int> of_process = 0;
 thread_local int of_thread = 0;
 

@@ -73,7 +73,8 @@ TEST(BatchCosts, OfASizeNeverRunAreThoseOfAsManyExamplesOrIds) {
   costs.Learn({1, 1, 100}, microseconds(40), kNow);
   EXPECT_DOUBLE_EQ(MicrosecondsOf(costs, {4, 8, 4}), 10);
   EXPECT_DOUBLE_EQ(MicrosecondsOf(costs, {4, 8, 100}), 40);
-  EXPECT_DOUBLE_EQ(MicrosecondsOf(costs, {4, 500, 5000}), 40);  // Of the next smaller.
+  // The cost of the next smaller size.
+  EXPECT_DOUBLE_EQ(MicrosecondsOf(costs, {4, 500, 5000}), 40);
   EXPECT_DOUBLE_EQ(MicrosecondsOf(costs, {1, 0, 0}), 0);
 }
 
@@ -89,7 +90,7 @@ TEST(BatchCosts, OfAnExampleAreTheMedianOfBatchesOfSuchSizes) {
     costs.Learn({1 + random() % 8, examples, 1000}, took, kNow);
   }
   EXPECT_NEAR(costs.PerExample(100), 16'000, 4'000);
-  EXPECT_EQ(costs.PerExample(500), costs.PerExample(100));  // Of the next smaller.
+  EXPECT_EQ(costs.PerExample(500), costs.PerExample(100));  // The cost of the next smaller size.
   EXPECT_EQ(costs.PerExample(127, kNow), costs.PerExample(64));
   EXPECT_EQ(costs.PerExample(500, kNow), 0);
   EXPECT_EQ(costs.PerExample(100, kNow + microseconds(1)), 0);
@@ -101,9 +102,10 @@ TEST(BatchCosts, ForgetWhatHasNotBeenSeenOfLate) {
   const Clock::time_point later = kNow + BatchCosts::kMemory;
   costs.Learn({1, 8, 4}, microseconds(10), later);
   EXPECT_DOUBLE_EQ(MicrosecondsOf(costs, {64, 512, 256}, kNow), 90000);
-  EXPECT_DOUBLE_EQ(MicrosecondsOf(costs, {64, 512, 256}, later), 10);  // Of the next smaller.
+  // The cost of the next smaller size.
+  EXPECT_DOUBLE_EQ(MicrosecondsOf(costs, {64, 512, 256}, later), 10);
   EXPECT_DOUBLE_EQ(MicrosecondsOf(costs, {64, 512, 256}), 90000);
-  // What comes back after so long begins anew.
+  // A size that comes back after kMemory is learned from scratch.
   costs.Learn({64, 512, 256}, microseconds(700), later + microseconds(1));
   EXPECT_DOUBLE_EQ(MicrosecondsOf(costs, {64, 512, 256}), 700);
 }

@@ -1,4 +1,4 @@
-// Who comes first: deadlines, time that is short, priorities.
+// The order of requests: deadlines, too little time, and priorities.
 
 #include <gtest/gtest.h>
 
@@ -36,13 +36,13 @@ TEST(BatchFormer, TakesTheEarliestDeadlineFirst) {
 TEST(BatchFormer, RefusesWhatWouldNotHaveRunByItsDeadline) {
   BatchFormer former(Small());
   const Forecast busy = Busy();
-  // In 15 ms, and a quarter of that.
+  // It would end in 15 ms, or 18.75 ms with the margin of a quarter.
   EXPECT_EQ(AddDueIn(&former, 1, 18, busy), Admission::kDeadlineInfeasible);
   EXPECT_EQ(AddDueIn(&former, 9, 19, busy), Admission::kAccepted);
-  // It would be in the second batch: in 25 ms, and a quarter.
+  // It would run in the second batch: 25 ms, or 31.25 ms with the margin.
   EXPECT_EQ(AddDueIn(&former, 2, 31, busy), Admission::kDeadlineInfeasible);
   EXPECT_EQ(AddDueIn(&former, 2, 32, busy), Admission::kAccepted);
-  // What is due later does not stand in its way.
+  // Requests that are due later do not delay it.
   EXPECT_EQ(AddDueIn(&former, 1, 20, busy), Admission::kAccepted);
   EXPECT_EQ(former.queued().requests, 3U);
 }
@@ -67,10 +67,11 @@ TEST(BatchFormer, SaysAfterHowLongThereWillBeRoomOrTime) {
   BatchFormer former(Small());
   const Forecast busy = Busy();
   EXPECT_EQ(AddDueIn(&former, 9, 19, busy), Admission::kAccepted);
-  // Behind 5 ms of the batch that runs and 10 ms of the next, it has run after 25, and a quarter.
+  // It ends after 25 ms: 5 ms of the running batch, 10 ms of the next and 10 ms of its own. With
+  // the margin of a quarter that is 31.25 ms, 11.25 ms after its deadline.
   const auto late = Waiting(2, 1, kStart + milliseconds(20));
   EXPECT_EQ(former.RetryAfter(*late, busy, kStart), std::chrono::microseconds(11250));
-  // Room is there once the next batch has run.
+  // There is room after the next batch has run.
   EXPECT_EQ(former.RetryAfter(*Waiting(10), busy, kStart), milliseconds(15));
   EXPECT_EQ(former.RetryAfter(*Waiting(10), Forecast(Small()), kStart), milliseconds(0));
 }
@@ -80,7 +81,7 @@ TEST(BatchFormer, BatchPriorityRunsInWhatInteractiveRequestsLeaveFree) {
   EXPECT_EQ(Add(&former, OfBatch(3, kStart + milliseconds(1))), Admission::kAccepted);
   EXPECT_EQ(Add(&former, OfBatch(4, kStart + milliseconds(2))), Admission::kAccepted);
   EXPECT_EQ(Add(&former, Waiting(6, 0, kStart + milliseconds(9))), Admission::kAccepted);
-  // By deadline all the same, as those who watch a batch expect.
+  // The batch is still in the order of deadlines, which observers of a batch expect.
   EXPECT_EQ(Examples(former.Take(kStart).batch), (Counts{3, 6}));
   EXPECT_EQ(former.next_deadline(), kStart + milliseconds(2));
   EXPECT_EQ(Examples(former.Take(kStart).batch), Counts{4});
@@ -144,7 +145,7 @@ TEST(BatchFormer, BatchPriorityCountsForTheTimeOfAnInteractiveRequestWhereItIsIt
   BatchFormer former(Small());
   const Forecast busy = Busy();
   EXPECT_EQ(Add(&former, OfBatch(10)), Admission::kAccepted);
-  // One batch: requests without hurry are behind it.
+  // It waits for one batch only: requests without a deadline run after it.
   EXPECT_EQ(AddDueIn(&former, 10, 19, busy), Admission::kAccepted);
   for (int i = 0; i < BatchFormer::kPassedOver; ++i) {
     EXPECT_EQ(Examples(former.Take(kStart).batch), Counts{10});

@@ -1,4 +1,4 @@
-// What fits a batch and the queue, and what leaves it.
+// Limits of a batch and of the queue, and how requests leave the queue.
 
 #include "batching/batch_former.h"
 
@@ -30,7 +30,7 @@ TEST(BatchFormer, EndsABatchAtTheBudgetOfExamples) {
   for (const uint32_t examples : {6U, 5U, 1U}) {
     EXPECT_EQ(Add(&former, Waiting(examples)), Admission::kAccepted);
   }
-  // The small one behind does not overtake: the one of 5 would wait for ever.
+  // The request of 1 example does not overtake: the one of 5 might wait for ever.
   EXPECT_EQ(Examples(former.Take(kStart).batch), Counts{6});
   EXPECT_EQ(Examples(former.Take(kStart).batch), (Counts{5, 1}));
 }
@@ -176,7 +176,7 @@ TEST(BatchFormer, NeverRunsAnExpiredRequest) {
   EXPECT_EQ(Add(&former, Waiting(4, 0, kStart + milliseconds(4))), Admission::kAccepted);
   EXPECT_EQ(Add(&former, Waiting(3, 0, kStart + milliseconds(6))), Admission::kAccepted);
   const Due due = former.Take(kStart + milliseconds(5));
-  // The expired ones take no room in the batch either.
+  // Expired requests take no room in the batch.
   EXPECT_EQ(Examples(due.batch), (Counts{3, 2}));
   EXPECT_EQ(Examples(due.expired), (Counts{4, 9}));
   EXPECT_TRUE(former.empty());

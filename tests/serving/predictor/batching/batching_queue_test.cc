@@ -25,7 +25,7 @@ std::unique_ptr<Request> Waiting(uint32_t examples,
   return request;
 }
 
-// Runs that stand still until they are let go, and what they were given.
+// Batches that block until they are released, and the sizes of their requests.
 class Gate {
  public:
   BatchingQueue::RunBatch run() {
@@ -56,7 +56,7 @@ class Gate {
   const std::vector<std::vector<uint32_t>>& batches() const { return batches_; }
   const std::vector<uint32_t>& expired() const { return expired_; }
 
-  // Answered early so far.
+  // Requests that were answered early since the last call.
   std::vector<EarlyCompletion> TakeLate() {
     const std::lock_guard lock(mutex_);
     return std::exchange(late_, {});
@@ -118,7 +118,7 @@ TEST(BatchingQueue, WhoRunsBatchesDoesNotHoldUpWhoReadsRequests) {
       },
       gate.late());
   EXPECT_EQ(Submit(&queue, Waiting(1)), Admission::kAccepted);
-  queue.Stop();  // Behind it the request has run.
+  queue.Stop();  // Returns after the request has run.
   EXPECT_GT(turn, usual);
 }
 
@@ -149,7 +149,7 @@ TEST(BatchingQueue, NeverRunsWhatExpiredWhileTheModelWasBusy) {
   gate.Open();
   queue.Stop();
   EXPECT_EQ(gate.batches(), (Batches{{1}, {3}}));
-  // The batch that was formed saw it first, or the timer.
+  // Either the next batch or the timer noticed it first.
   EXPECT_EQ(gate.expired().size() + gate.CountLate(), 1U);
 }
 
@@ -165,7 +165,7 @@ TEST(BatchingQueue, StopRunsWhatWasAcceptedAndRefusesTheRest) {
   queue.Stop();
 }
 
-// With an answer, and so with a deadline that counts while it runs.
+// A request with an answer, whose deadline therefore counts while it runs.
 std::unique_ptr<Request> Answerable(uint32_t examples, CancellationHandle* cancellation,
                                     Clock::time_point deadline = Clock::time_point::max()) {
   auto request = Waiting(examples, deadline);
@@ -253,7 +253,7 @@ TEST(BatchingQueue, WhatNoBatchWasMadeOfCannotBeTakenBack) {
   EXPECT_EQ(cancellation.request, nullptr);
 }
 
-// Which threads ran batches, and of how many requests.
+// Records the thread and the number of requests of each batch.
 class Runs {
  public:
   BatchingQueue::RunBatch run() {
@@ -265,7 +265,7 @@ class Runs {
   }
   static void Answer(const EarlyCompletion& early) { early.answer({}, {}); }
 
-  // From now on called while a batch runs.
+  // Sets a function that is called during each batch from now on.
   void SetDuring(std::function<void(const Due&)> during) { during_ = std::move(during); }
 
   bool ByMe() { return By(std::this_thread::get_id()); }
@@ -289,10 +289,11 @@ class Runs {
   std::function<void(const Due&)> during_ = [](const Due&) {};
 };
 
-// Until the cost of such a batch is known, and the queue's thread has become idle.
+// Submits requests until the calling thread runs one itself. By then the cost of such a batch is
+// known and the queue's thread is idle.
 bool SubmitUntilMine(BatchingQueue* queue, Runs* runs) {
   return WaitFor([queue, runs] {
-    if (queue->queued().requests > 0) return false;  // Its thread has not come to it.
+    if (queue->queued().requests > 0) return false;  // The queue's thread has not taken it yet.
     EXPECT_EQ(Submit(queue, Waiting(1)), Admission::kAccepted);
     return runs->ByMe();
   });
@@ -301,21 +302,21 @@ bool SubmitUntilMine(BatchingQueue* queue, Runs* runs) {
 TEST(BatchingQueue, RunsASmallRequestInlineIfTheModelIsIdle) {
   Runs runs;
   BatchingOptions options = Small(100, 100);
-  options.max_inline = std::chrono::hours(1);  // However slow this machine is.
+  options.max_inline = std::chrono::hours(1);  // Enough for any machine.
   BatchingQueue queue(options, runs.run(), Runs::Answer);
   EXPECT_EQ(Submit(&queue, Waiting(1)), Admission::kAccepted);
   EXPECT_TRUE(WaitFor([&runs] { return runs.last_size() == 1; }));
-  EXPECT_FALSE(runs.ByMe());  // Nothing was known of what it would cost.
+  EXPECT_FALSE(runs.ByMe());  // Its cost was not known yet.
   EXPECT_TRUE(SubmitUntilMine(&queue, &runs));
 }
 
-// Submits so many while the calling thread runs a batch, once.
+// Submits that many requests during the first batch that the calling thread runs.
 std::function<void(const Due&)> SubmitOnce(BatchingQueue* queue, int requests) {
   return [queue, requests, me = std::this_thread::get_id(), done = false](const Due&) mutable {
     if (done || std::this_thread::get_id() != me) return;
     done = true;
     for (int i = 0; i < requests; ++i) {
-      EXPECT_EQ(Submit(queue, Waiting(1)), Admission::kAccepted);  // Comes back at once.
+      EXPECT_EQ(Submit(queue, Waiting(1)), Admission::kAccepted);  // Does not block.
     }
   };
 }

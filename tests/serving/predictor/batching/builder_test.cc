@@ -218,7 +218,7 @@ void Append(const std::vector<T>& values, std::vector<T>* all) {
   all->insert(all->end(), values.begin(), values.end());
 }
 
-// What one request alone gives, behind what `all` holds.
+// Appends the batch of a single request to `all`.
 void AppendAlone(const Slot& alone, Slot* all) {
   all->request_of_example.insert(all->request_of_example.end(), alone.examples,
                                  static_cast<int64_t>(all->requests));

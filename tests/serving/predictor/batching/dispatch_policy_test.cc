@@ -9,7 +9,7 @@ using std::chrono::microseconds;
 
 Clock::time_point At(int64_t time) { return Clock::time_point(microseconds(time)); }
 
-// Ten requests of 100 us each in all, of which nobody is in a hurry; another slot is free in 500
+// Ten requests that take 100 us together and have no close deadline. Another slot is free in 500
 // us.
 DispatchQuestion Little(size_t slots, size_t free) {
   return {.slots = slots,
@@ -78,14 +78,14 @@ TEST(DispatchPolicy, BoundsTheWaitForAnotherSlot) {
   }
 }
 
-TEST(DispatchPolicy,
-     DispatchesBeforeTheDeadlineIsMissed) {  // Of 100 us of work, which may take 125.
+TEST(DispatchPolicy, DispatchesBeforeTheDeadlineIsMissed) {
+  // The 100 us of work may take 125 us.
   DispatchQuestion question = Little(2, 1);
   question.deadline = At(10'626);
   EXPECT_FALSE(ShouldDispatch(question));
   question.deadline = At(10'625);
   EXPECT_TRUE(ShouldDispatch(question));
-  question.first_end = At(9'900);  // It is late: it ends now at the earliest.
+  question.first_end = At(9'900);  // The batch is late, so it ends now at the earliest.
   question.deadline = At(10'126);
   EXPECT_FALSE(ShouldDispatch(question));
   question.deadline = At(10'125);

@@ -31,7 +31,7 @@ TEST(FairShare, DividesTheTimeByWeightWhateverTheBatchesCost) {
   for (int i = 0; i < 4000; ++i) {
     FairShare::Model* const next = Next(shares, {small, large});
     const milliseconds took(next == small ? 1 : 7);
-    shares.Begin(next, milliseconds(2), kStart);  // The forecast is wrong for both.
+    shares.Begin(next, milliseconds(2), kStart);  // The forecast of 2 ms is wrong for both models.
     shares.End(next, milliseconds(2), took);
     ran[next] += took;
   }

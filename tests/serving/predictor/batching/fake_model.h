@@ -94,19 +94,19 @@ class FakeModel final : public Model {
     }
   }
 
-  // Called at the beginning of each run; what it returns, if not ok, is the run's.
+  // Called at the beginning of each run; an error that it returns becomes the run's.
   std::function<Status(const Slot&)> before_run = [](const Slot&) { return Status(); };
   // Called at the end of each run.
   std::function<void(Slot*)> after_run = [](Slot*) {};
   const ProgramReport report = {.target = "cpu", .why = "no other fits"};
 
-  // What rounds_elsewhere() gives.
+  // Result of rounds_elsewhere().
   bool rounds = false;
-  // What is_on_gpus() gives.
+  // Result of is_on_gpus().
   bool on_gpus = false;
-  // What slots() gives.
+  // Result of slots().
   size_t num_slots = 1;
-  // What device_loads() gives.
+  // Result of device_loads().
   std::function<std::vector<DeviceLoad>()> loads = [] { return std::vector<DeviceLoad>(); };
 
   const Manifest& manifest() const override { return manifest_; }
@@ -164,7 +164,7 @@ class FakeModel final : public Model {
   std::vector<FakeIdMap> id_maps_;
 };
 
-// What a client means to send.
+// The lists of one sparse input, as a client has them.
 struct FakeLists {
   std::vector<int32_t> lengths;
   std::vector<int64_t> values;

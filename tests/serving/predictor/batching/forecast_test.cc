@@ -21,7 +21,7 @@ BatchingOptions SmallBatches() {
           .max_queued_ids = 1000};
 }
 
-// Batches of `size` take so long, as was seen just before kStart.
+// Teaches that batches of `size` take that long, as seen just before kStart.
 void Teach(Forecast* forecast, const BatchSize& size, milliseconds took) {
   forecast->RunBegins(0, size, kStart - took);
   forecast->RunEnds(0, kStart);
@@ -39,10 +39,10 @@ TEST(Forecast, CountsTheBatchesThatTheWorkFills) {
   Forecast forecast(SmallBatches());
   Teach(&forecast, {4, 8, 64}, milliseconds(7));
   EXPECT_EQ(forecast.EndOf({4, 8, 64}, kStart), kStart + milliseconds(7));
-  // 21 of 1 example are 3 batches of 7 requests, 7 examples and 67 ids, which cost what is known
-  // of 64 ids and more.
+  // 21 requests of 1 example are 3 batches of 7 requests, 7 examples and 67 ids. Their cost is the
+  // one known for 64 ids and more.
   EXPECT_EQ(forecast.EndOf({21, 21, 200}, kStart), kStart + milliseconds(3 * 7));
-  // 21 with 401 ids: 5 fill a batch's 100.
+  // 21 requests with 401 ids need 5 batches of at most 100 ids.
   EXPECT_EQ(forecast.EndOf({21, 21, 401}, kStart), kStart + milliseconds(5 * 7));
 }
 
@@ -87,9 +87,9 @@ TEST(Forecast, DividesWorkLargerThanABatchAndNoOneExample) {
 TEST(Forecast, CountsOnlyWholeRequestsIntoABatch) {
   Forecast forecast(SmallBatches());
   Teach(&forecast, {2, 8, 0}, milliseconds(7));
-  // Of 4 examples each, 2 fit into a batch of 10: 5 are 3 batches, not 2.
+  // A batch of 10 holds 2 requests of 4 examples each: 5 of them are 3 batches, not 2.
   EXPECT_EQ(forecast.EndOf({5, 20, 0}, kStart), kStart + milliseconds(3 * 7));
-  // Those larger than a batch merges run alone.
+  // Requests larger than a merged batch run alone.
   EXPECT_EQ(forecast.EndOf({3, 45, 0}, kStart), kStart + milliseconds(3 * 7));
 }
 
@@ -99,7 +99,7 @@ TEST(Forecast, AddsWhatIsLeftOfTheBatchThatRuns) {
   forecast.RunBegins(0, {1, 8, 64}, kStart);
   EXPECT_TRUE(forecast.is_full());
   EXPECT_EQ(forecast.EndOf({1, 8, 64}, kStart + milliseconds(2)), kStart + milliseconds(7 + 7));
-  // One that takes longer than foreseen may end at any moment.
+  // A batch that takes longer than its forecast may end at any moment.
   EXPECT_EQ(forecast.EndOf({1, 8, 64}, kStart + milliseconds(9)), kStart + milliseconds(9 + 7));
   forecast.RunEnds(0, kStart + milliseconds(9));
   EXPECT_FALSE(forecast.is_full());
@@ -112,10 +112,10 @@ TEST(Forecast, GivesEachBatchToTheSlotThatIsFreeFirst) {
   Teach(&forecast, {1, 10, 64}, milliseconds(7));
   forecast.RunBegins(0, {1, 10, 64}, kStart);
   EXPECT_FALSE(forecast.is_full());
-  // Slot 1 from now on: until 10, behind which another one would end at 17.
+  // Runs in slot 1 from now on, and ends at 10. A second one there would end at 17.
   const Clock::time_point now = kStart + milliseconds(3);
   EXPECT_EQ(forecast.EndOf({1, 10, 64}, now), kStart + milliseconds(10));
-  // Slot 0 from 7 on.
+  // The second one runs in slot 0, which is free at 7.
   EXPECT_EQ(forecast.EndOf({2, 20, 128}, now), kStart + milliseconds(14));
   EXPECT_EQ(forecast.EndOf({3, 30, 192}, now), kStart + milliseconds(17));
   EXPECT_EQ(forecast.FirstEnd(now), kStart + milliseconds(7));
@@ -136,7 +136,7 @@ TEST(Forecast, ManyBatchesEndWhenTheyDoCountedOneByOne) {
       Teach(&forecast, {1, 8, 0}, milliseconds(40));
       forecast.RunBegins(0, {1, 8, 0}, kStart);
       forecast.RunBegins(1, {1, 8, 0}, kStart - milliseconds(27));
-      if (running_ms > 0) {  // Known of batches of 4 requests.
+      if (running_ms > 0) {  // The cost of batches of 4 requests is known.
         forecast.RunBegins(2, {4, 10, 0}, kStart - milliseconds(running_ms));
         forecast.RunEnds(2, kStart);
       }

@@ -17,9 +17,9 @@ inline Manifest LargeManifest() {
   return manifest;
 }
 
-// Example i has price i, item i, genres i % 3 times 4 with weight 0.5, and none or one tag 5;
-// the request has 3 ids of its own, of which history 100 is unknown, and each genre is unknown
-// where `unknown_genres` says so. Its ids: 3 + examples * (1 item, i % 3 genres, i % 2 tags).
+// Example i has price i, item i, i % 3 genres 4 of weight 0.5, and i % 2 tags 5. The request has 3
+// ids of its own, of which history 100 is unknown. With `unknown_genres` each genre is unknown. Ids
+// in all: 3 + examples * (1 item, i % 3 genres, i % 2 tags).
 inline FakeInputs LargeInputs(uint32_t examples, bool unknown_genres = false) {
   FakeInputs inputs = {.num_examples = examples,
                        .dense = {{30}, {}, {}},
@@ -40,8 +40,8 @@ inline FakeInputs LargeInputs(uint32_t examples, bool unknown_genres = false) {
   return inputs;
 }
 
-// Example i of them scores age 30 + user 7 + history 3 + price i + discount 0.25 + item i +
-// genres 2 each + tags 5 each. All numbers are small: the sums are exact.
+// Scores of LargeInputs(). Example i scores age 30 + user 7 + history 3 + price i + discount 0.25 +
+// item i + genres 2 each + tags 5 each. All numbers are small, so the sums are exact.
 inline std::vector<float> LargeScores(uint32_t examples) {
   std::vector<float> scores;
   for (uint32_t i = 0; i < examples; ++i) {
@@ -51,7 +51,7 @@ inline std::vector<float> LargeScores(uint32_t examples) {
   return scores;
 }
 
-// Age 30; user 7, history 3 and 100.
+// Age 30, and the ids user 7, history 3 and history 100.
 inline const std::vector<float> kLargeProfile = {30, 3};
 
 }  // namespace embershard

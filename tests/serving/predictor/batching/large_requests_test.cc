@@ -34,7 +34,7 @@ using Counts = std::vector<uint32_t>;
 
 class LargeRequests : public ::testing::Test {
  protected:
-  // One of more than 10 examples is cut.
+  // Adds a request, which is cut if it has more than 10 examples.
   Admission Add(uint32_t examples, Clock::time_point deadline = Clock::time_point::max(),
                 Priority priority = Priority::kInteractive) {
     return Add(Make(examples, deadline, priority), idle_);
@@ -49,7 +49,7 @@ class LargeRequests : public ::testing::Test {
     request->priority = priority;
     request->held_bytes = 100;
     if (IsLarger(*request, cut_)) {
-      // Nobody answers it here.
+      // The chunks of this test are never answered.
       request->split = std::make_shared<SplitRequest>(
           &model_.manifest().schema, cut_, *request,
           [](const SplitRequest&) { return std::unique_ptr<Request>(); });
@@ -62,7 +62,7 @@ class LargeRequests : public ::testing::Test {
     return former_.Add(request, forecast, kStart);
   }
 
-  // How many examples the requests of the next batch have. All of them are answered.
+  // Examples of each request in the next batch. Answers all of them.
   Counts Take(Clock::time_point now = kStart) {
     Due due = former_.Take(now);
     expired_ = std::move(due.expired);
@@ -152,7 +152,7 @@ TEST_F(LargeRequests, AShortChunkIsFilledUpInTheOrderOfDeadlines) {
   ASSERT_EQ(Add(1, kStart + milliseconds(20)), Admission::kAccepted);
   EXPECT_EQ(Take(), Counts{1});
   ASSERT_EQ(Add(1, kStart + milliseconds(20)), Admission::kAccepted);
-  // A chunk has no deadline of its own: the whole is answered when that passes.
+  // A chunk has no deadline of its own: the whole request is answered when its deadline passes.
   EXPECT_EQ(Take(), (Counts{1, 5}));
 }
 
@@ -185,7 +185,7 @@ TEST_F(LargeRequests, LeaveForSeveralSlotsAtOnceThenTheNextOfThem) {
     ASSERT_EQ(running.back().batch.size(), 1U);
     examples.push_back(running.back().batch[0]->num_examples);
   }
-  // Those of priority background wait for all others.
+  // Chunks of priority background wait for all others.
   EXPECT_EQ(examples, (Counts{10, 10, 8, 8, 8, 7}));
   EXPECT_FALSE(former_.empty());
   EXPECT_EQ(former_.queued().requests, 3U);
@@ -240,7 +240,7 @@ Forecast Slow() {
 
 TEST_F(LargeRequests, AreAcceptedWhereAllTheirChunksAndAsManyOthersEndInTime) {
   ASSERT_EQ(Add(Make(5, kStart + milliseconds(10)), Slow()), Admission::kAccepted);
-  // Three chunks, three batches of others, the one that waits, a quarter to spare.
+  // Three chunks, three batches of others, the request that waits, and a margin of a quarter.
   const Clock::duration needed = milliseconds(8) * 7 * 5 / 4;
   EXPECT_EQ(Add(Make(27, kStart + needed - milliseconds(9)), Slow()),
             Admission::kDeadlineInfeasible);

@@ -132,7 +132,7 @@ TEST(Door, CountsTheIdsThatWillBeLookedUp) {
   EXPECT_EQ(request->num_ids, 1U + 2U + 2U + 2U);
 }
 
-// What a user's vector needs, and nothing else.
+// The inputs that a user's vector needs, without examples.
 FakeInputs WithoutExamples() {
   return {.num_examples = 0,
           .dense = {{30}, {}, {}},

@@ -48,7 +48,7 @@ TEST(RunningBatch, PassesOverOneThatWasTakenBack) {
   auto cancellation = std::make_unique<CancellationHandle>();
   batch[0]->cancellation = cancellation.get();
   const EarlyCompletion cancelled(batch[0].get(), StatusReason::kAbandoned);
-  cancellation.reset();  // Its owner has the answer.
+  cancellation.reset();  // The caller has its answer and destroys the handle.
   EXPECT_EQ(running.FirstExpired(kStart + milliseconds(3)), batch[1].get());
   running.End();
 }

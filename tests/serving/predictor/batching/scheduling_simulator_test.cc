@@ -38,7 +38,7 @@ BatchingOptions Options(size_t slots) {
           .slots = slots};
 }
 
-// A model whose batches take `fixed`, and `each` for each of their examples.
+// Batches take `fixed`, and `each` for each of their examples.
 struct Cost {
   microseconds fixed{0};
   microseconds each{0};
@@ -76,7 +76,7 @@ class Simulator {
     return admission;
   }
 
-  // With `arrive` called every `interval`, first now.
+  // Runs for `time` and calls `arrive` every `interval`, first now.
   template <class Arrivals>
   void RunFor(Clock::duration time, Clock::duration interval, const Arrivals& arrive) {
     const Clock::time_point end = now_ + time;
@@ -90,9 +90,9 @@ class Simulator {
 
   std::map<Admission, int> admissions;
   std::vector<Sizes> batches;
-  std::vector<Clock::duration> latencies;  // Of requests and chunks that ran.
+  std::vector<Clock::duration> latencies;  // Requests and chunks that ran.
   int expired = 0;
-  int background = 0;  // Batches that have a background request.
+  int background = 0;  // Batches with a background request.
 
  private:
   struct Running {
@@ -239,13 +239,13 @@ TEST(SchedulingSimulator, Row8GivesBackgroundAnEighthOfTheBatches) {
 
 TEST(SchedulingSimulator, Row9RefusesInfeasibleDeadlinesAndMeetsTheOthers) {
   Simulator simulator(2, {.fixed = microseconds(500), .each = microseconds(50)});
-  // Three times as much as two slots can run.
+  // Three times the load that two slots can run.
   simulator.RunFor(seconds(1), microseconds(850), [&] {
     simulator.Arrive(64, milliseconds(30));
     simulator.Arrive(32, milliseconds(30));
   });
   EXPECT_GT(simulator.latencies.size(), 400U);
-  EXPECT_LT(simulator.latencies.size(), 1000U);  // Of 2354.
+  EXPECT_LT(simulator.latencies.size(), 1000U);  // 2354 arrived.
   const auto late = std::ranges::count_if(
       simulator.latencies, [](Clock::duration latency) { return latency > milliseconds(30); });
   EXPECT_LE(static_cast<size_t>(late + simulator.expired), simulator.latencies.size() / 20);
@@ -275,7 +275,7 @@ TEST(SchedulingSimulator, Row12RunsOtherRequestsBetweenChunks) {
 
 TEST(SchedulingSimulator, Row13DropsQueuedRequestsWhoseDeadlinePasses) {
   Simulator simulator(1, {.fixed = microseconds(100), .each = microseconds(100)});
-  simulator.RunFor(seconds(2));  // Costs are unknown to admission again.
+  simulator.RunFor(seconds(2));  // Admission has forgotten the costs by then.
   simulator.Arrive(256);
   ASSERT_EQ(simulator.Arrive(1, milliseconds(10)), Admission::kAccepted);
   simulator.RunFor(seconds(1));
@@ -301,9 +301,9 @@ class SharedSlot {
     FairShare::Model* share;
     BatchFormer former{Options(1)};
     Forecast forecast{Options(1)};
-    Clock::duration busy{0};  // What its batches took.
+    Clock::duration busy{0};  // Time of its batches.
     Clock::duration longest_batch{0};
-    Clock::duration longest_wait{0};  // Of requests that ran.
+    Clock::duration longest_wait{0};  // Requests that ran.
   };
 
   // The forecast has seen a batch of each power of two.
@@ -402,7 +402,7 @@ TEST(SchedulingSimulator, Row15GivesAnIdleModelNoCreditAndNoWait) {
     if (i % 10 == 0) slot.Arrive(rare, 1);
     ASSERT_TRUE(slot.RunOne());
   }
-  EXPECT_EQ(rare->longest_wait, microseconds(0));  // It is next whenever it has a request.
+  EXPECT_EQ(rare->longest_wait, microseconds(0));  // It runs next whenever it has a request.
 }
 
 TEST(SchedulingSimulator, Row16CutsBatchesToFiveMillisecondsWhileAnotherModelIsActive) {
@@ -411,12 +411,12 @@ TEST(SchedulingSimulator, Row16CutsBatchesToFiveMillisecondsWhileAnotherModelIsA
   const auto large = slot.Add("large", 1, {.fixed = microseconds(0), .each = microseconds(100)});
   for (int i = 0; i < 32; ++i) slot.Arrive(large, 8);
   ASSERT_TRUE(slot.RunOne());
-  EXPECT_EQ(large->longest_batch, microseconds(25'600));  // Alone.
+  EXPECT_EQ(large->longest_batch, microseconds(25'600));  // No other model is active.
   large->longest_batch = {};
   for (int i = 0; i < 100; ++i) {
     slot.Arrive(small, 1);
     while (large->former.queued().requests < 32) slot.Arrive(large, 8);
-    if (i == 0) slot.RunOne();  // The small one: from here on both are active.
+    if (i == 0) slot.RunOne();  // Runs the small model: from here on both are active.
     ASSERT_TRUE(slot.RunOne());
   }
   EXPECT_GT(large->longest_batch, milliseconds(3));
@@ -434,7 +434,7 @@ TEST(SchedulingSimulator, Row16CutsNoFurtherThanHalvesTakeAnEighthLonger) {
   slot.Arrive(fixed, 128);
   while (slot.RunOne()) continue;
   EXPECT_EQ(linear->longest_batch, microseconds(3'200));  // 12.8 ms in four chunks.
-  // 13 ms in one: 64 examples take 8.5 ms, two such a third longer.
+  // One batch of 13 ms: two of 64 examples take 8.5 ms each, a third longer together.
   EXPECT_EQ(fixed->longest_batch, microseconds(12'960));
   fixed->longest_batch = {};
   for (int i = 0; i < 16; ++i) slot.Arrive(fixed, 8);
@@ -447,7 +447,8 @@ TEST(SchedulingSimulator, Row17CountsOnlyTheShareOfItsModelForADeadline) {
   const auto one = slot.Add("one", 1, {.fixed = microseconds(0), .each = microseconds(100)});
   const auto other = slot.Add("other", 1, {.fixed = microseconds(0), .each = microseconds(100)});
   ASSERT_EQ(slot.Arrive(one, 64, milliseconds(12)), Admission::kAccepted);
-  // Two requests of 6.4 ms each, and a quarter more: 16 ms alone, 32 ms with half of the slot.
+  // Two requests of 6.4 ms each take 16 ms with the margin of a quarter, or 32 ms with half of the
+  // slot.
   ASSERT_EQ(slot.Arrive(one, 64, milliseconds(20)), Admission::kAccepted);
   while (slot.RunOne()) continue;
   slot.Arrive(other, 1);

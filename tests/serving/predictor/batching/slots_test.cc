@@ -35,7 +35,7 @@ std::unique_ptr<Request> Waiting(uint32_t examples) {
   return request;
 }
 
-// A clock that stands but where it is told to pass.
+// A clock that moves only in Pass().
 class Standing {
  public:
   BatchingQueue::Now now() {
@@ -47,7 +47,7 @@ class Standing {
   std::atomic<int64_t> microseconds_ = 1'000'000'000;
 };
 
-// Batches that take three milliseconds, and stand still in their slots until they are let go.
+// Batches that take three milliseconds, and block in their slots until they are released.
 class Held {
  public:
   BatchingQueue::RunBatch run() {
@@ -73,7 +73,7 @@ class Held {
   void Open(size_t slot) { open_[slot] = true; }
   void Pass(int64_t microseconds) { clock_.Pass(microseconds); }
 
-  // Slots, and how many examples the requests of their batches had, in the order of beginning.
+  // The slot of each batch and the examples of each of its requests, in the order of beginning.
   using Runs = std::vector<std::pair<size_t, std::vector<uint32_t>>>;
   Runs runs() {
     const std::lock_guard lock(mutex_);
@@ -112,7 +112,7 @@ TEST(Slots, AFreeOneRunsAtOnceAndWhileAllAreBusyRequestsGather) {
   EXPECT_EQ(held.runs(), (Held::Runs{{0, {1}}, {1, {2}}, {1, {3, 4}}}));
 }
 
-// Batches that take as long as is said, and stand still while they are to.
+// Batches that take as long as the test says, and block while `holds` is true.
 class Taught {
  public:
   explicit Taught(size_t slots = 4)
@@ -128,24 +128,24 @@ class Taught {
             },
             CompleteEarly, clock.now()) {}
 
-  // Until as many batches have begun, or ended.
+  // Waits until that many batches have begun, or ended.
   void WaitUntilBegun(int batches) {
     EXPECT_TRUE(WaitFor([&] { return begun >= batches; }));
   }
   void WaitUntilEnded(int batches) {
     EXPECT_TRUE(WaitFor([&] { return ended >= batches; }));
   }
-  // One request takes so long, and is known to.
+  // Teaches that one request takes that long.
   void Teach(int64_t microseconds) {
     takes = microseconds;
-    for (int i = 0; i < 2; ++i) {  // When the second begins the first has been learned.
+    for (int i = 0; i < 2; ++i) {  // The cost of the first is learned before the second begins.
       const int before = ended;
       Submit(&queue, 1);
       WaitUntilEnded(before + 1);
     }
     takes = 0;
   }
-  // So many that are merged do. REQUIRES: one is known to take little.
+  // Teaches that `requests` merged requests take that long. REQUIRES: one is known to take little.
   void TeachMany(int requests, int64_t microseconds) {
     const int before = begun;
     holds = true;
@@ -239,7 +239,7 @@ TEST(Slots, NothingMissesItsDeadlineBesideAFreeOne) {
   taught.clock.Pass(2300);
   Submit(&taught.queue, 1);
   EXPECT_EQ(taught.queue.queued().requests, 2U);
-  taught.clock.Pass(250);  // Half a millisecond is left, as it may take.
+  taught.clock.Pass(250);  // Half a millisecond is left, which the request may take.
   taught.WaitUntilBegun(4);
   taught.holds = false;
 }
@@ -265,7 +265,7 @@ TEST(Slots, AreAskedForByWhatTakesLongWhileTheyStandIdle) {
   const std::unique_ptr<Request> request = Waiting(1);
   for (const auto& [microseconds, slots] : {std::pair(700, 1U), {1100, 2U}, {60'000, 2U}}) {
     Taught taught(/*slots=*/2);
-    EXPECT_EQ(taught.queue.ChunksFor(*request), 1U);  // Nothing is known.
+    EXPECT_EQ(taught.queue.ChunksFor(*request), 1U);  // No cost is known yet.
     taught.Teach(microseconds);
     EXPECT_TRUE(WaitFor([&] { return taught.queue.ChunksFor(*request) == slots; })) << microseconds;
     taught.holds = true;
@@ -289,10 +289,10 @@ TEST(Slots, StopWaitsForAllOfThem) {
     queue.Stop();
     stopped = true;
   });
-  held.Open(2);  // Which also runs the fourth.
+  held.Open(2);  // This slot also runs the fourth batch.
   held.WaitUntilBegun(4);
   held.Open(0);
-  EXPECT_FALSE(stopped);  // Slot 1 stands still.
+  EXPECT_FALSE(stopped);  // Slot 1 is still blocked.
   held.Open(1);
   stopping.join();
   EXPECT_EQ(held.runs().size(), 4U);
@@ -348,8 +348,8 @@ TEST_P(ManyThreads, EveryAcceptedRequestComesOutOnce) {
     for (int t = 0; t < kThreads; ++t) {
       threads.emplace_back([&, t] {
         for (int i = 0; i < kEach; ++i) {
-          // Every third has a short deadline, every fifth is taken back; the last eighth meets a
-          // stopped queue.
+          // Every third request has a short deadline, and every fifth is cancelled. The last eighth
+          // meets a stopped queue.
           const auto mine = static_cast<size_t>(t * kEach + i);
           auto request = Waiting(1 + static_cast<uint32_t>(i % 3));
           request->cancellation = &cancellations[mine];

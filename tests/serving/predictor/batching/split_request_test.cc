@@ -15,7 +15,7 @@
 namespace embershard {
 namespace {
 
-// A whole that lies here until its chunks ask for it, and what it is answered.
+// A request that is cut, and its answer.
 class Whole {
  public:
   Whole(const FakeInputs& inputs, const ChunkBudget& budget) : whole_(FakeRequest(inputs)) {
@@ -35,7 +35,7 @@ class Whole {
   SplitRequest& split() { return *split_; }
   std::unique_ptr<Request> Take() { return split_->TakeNext(split_); }
 
-  // Takes all of them, answers each without outputs, and returns how many examples each had.
+  // Takes all chunks, answers each without outputs, and returns their numbers of examples.
   std::vector<uint32_t> TakeAll() {
     std::vector<uint32_t> examples;
     while (split_->has_next()) {
@@ -47,7 +47,7 @@ class Whole {
     return examples;
   }
 
-  // Its owner has answered it.
+  // The request has been answered, and its owner releases it.
   void Leave() { whole_ = nullptr; }
 
   int answers() const { return answers_; }
@@ -101,14 +101,14 @@ TEST(SplitRequest, AreEquallyManyExamplesEach) {
 TEST(SplitRequest, EndBeforeTheirIdsExceedTheBudget) {
   // Examples 0 to 5 have 1, 3, 3, 2, 2, 4 ids, and the request 3 that each chunk has.
   EXPECT_EQ(Whole(LargeInputs(6), {.examples = 9, .ids = 10}).TakeAll(), (Counts{3, 2, 1}));
-  // Of an example with more there is nothing to cut.
+  // An example with more ids than the budget is not cut.
   EXPECT_EQ(Whole(LargeInputs(6), {.examples = 9, .ids = 5}).TakeAll(), (Counts{1, 1, 1, 1, 1, 1}));
 }
 
 TEST(SplitRequest, IdsOfTheRequestLeaveHalfTheBudgetToTheExamples) {
-  // 3 of 5 are the request's, so 3, rounded up, are for the examples.
+  // The request has 3 of 5 ids. Half of 5, rounded up, is left for the examples.
   EXPECT_EQ(Whole(LargeInputs(4), {.examples = 9, .ids = 5}).TakeAll(), (Counts{1, 1, 1, 1}));
-  // The budget is less than the request's own: a chunk still has as many examples as fit half.
+  // The request's own ids exceed the budget: half of it is still for the examples.
   FakeInputs inputs = LargeInputs(4);
   inputs.sparse[3] = {};
   inputs.sparse[4] = {};
@@ -138,7 +138,7 @@ TEST(SplitRequest, AreViewsOverTheBytesOfTheWhole) {
   EXPECT_EQ(Read(second->sparse[3].lengths), (std::vector<int32_t>{0, 1}));
   EXPECT_EQ(Read(second->sparse[3].values), (std::vector<int64_t>{4}));
   EXPECT_EQ(Read(second->sparse[4].values), (std::vector<int64_t>{5}));
-  // What is equal in all comes from the first.
+  // Outputs in request scope come from the first chunk only.
   EXPECT_EQ(second->outputs_wanted, (std::vector<size_t>{0}));
 }
 
@@ -204,12 +204,12 @@ TEST(SplitRequest, AreJoinedIntoOneAnswer) {
   EXPECT_EQ(whole.response().outputs[1].values, (std::vector<float>{8, 9}));
   const std::vector<UnknownIdCount>& unknown = whole.response().unknown_ids;
   ASSERT_EQ(unknown.size(), 3U);
-  EXPECT_EQ(unknown[0].count, 6U);  // By input.
+  EXPECT_EQ(unknown[0].count, 6U);  // In the order of the inputs.
   EXPECT_EQ(unknown[0].sparse_input, 1U);
   EXPECT_EQ(unknown[1].count, 1U);
   EXPECT_EQ(unknown[2].count, 6U);
   EXPECT_EQ(whole.response().num_ids, 3U + 1 + 3 + 3 + 2 + 2);
-  EXPECT_EQ(whole.response().timing.queue_us, 7U);  // Until the first ran.
+  EXPECT_EQ(whole.response().timing.queue_us, 7U);  // Time until the first chunk ran.
   EXPECT_EQ(whole.response().timing.lookup_us, 110U);
   EXPECT_EQ(whole.response().timing.dense_us, 220U);
   EXPECT_EQ(whole.response().timing.total_us, 400U);

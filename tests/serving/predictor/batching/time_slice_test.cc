@@ -41,7 +41,7 @@ TEST(TimeSlice, AThreadOfIdlePriorityKeepsIt) {
 
 TEST(TimeSlice, NicenessStaysWhatItIs) {
   std::thread([] {
-    const int lowered = nice(5);           // Of this thread alone.
+    const int lowered = nice(5);           // nice() changes this thread only.
     (void)SetTimeSlice(milliseconds(20));  // Some systems refuse.
     EXPECT_EQ(nice(0), lowered);
   }).join();

@@ -44,7 +44,7 @@ void Submit(BatchingQueue* queue) {
 
 TEST(WorkerPool, RunsAQueueAfterAnotherHasStopped) {
   const auto threads = std::make_shared<WorkerPool>(1);
-  std::vector<std::thread::id> ran_on;  // One thread runs all.
+  std::vector<std::thread::id> ran_on;  // Needs no lock: the pool has one thread.
   const auto run = [&ran_on](const Due& due, BatchingQueue* queue) {
     ran_on.push_back(std::this_thread::get_id());
     queue->EndRun(due.lease);
@@ -53,7 +53,7 @@ TEST(WorkerPool, RunsAQueueAfterAnotherHasStopped) {
       std::make_unique<BatchingQueue>(OneByOne(1), run, NobodyIsLate, Clock::now, threads);
   BatchingQueue after(OneByOne(1), run, NobodyIsLate, Clock::now, threads);
   Submit(before.get());
-  before.reset();  // Stops first.
+  before.reset();  // Stops this queue first.
   Submit(&after);
   after.Stop();
   ASSERT_EQ(ran_on.size(), 2U);
@@ -61,7 +61,7 @@ TEST(WorkerPool, RunsAQueueAfterAnotherHasStopped) {
   EXPECT_NE(ran_on[0], std::this_thread::get_id());
 }
 
-// One thread, which stands in a batch of one queue until it is let go, and another queue.
+// A pool of one thread, blocked in a batch of `busy` until it is released, and another queue.
 class Occupied {
  public:
   Occupied() {
@@ -88,7 +88,7 @@ class Occupied {
 
  public:
   const std::shared_ptr<WorkerPool> threads = std::make_shared<WorkerPool>(1);
-  std::atomic<int> late = 0;  // Of `other`.
+  std::atomic<int> late = 0;  // Early completions of `other`.
   BatchingQueue busy{OneByOne(1), Stand(), NobodyIsLate, Clock::now, threads};
   BatchingQueue other{OneByOne(1), Stand(), [this](const EarlyCompletion&) { ++late; }, Clock::now,
                       threads};
@@ -104,7 +104,8 @@ TEST(WorkerPool, AQueueStopsWithoutAWorkerWhenItsLastRequestIsCancelled) {
   std::future<void> stopped = std::async(std::launch::async, [other] { other->Stop(); });
   EXPECT_TRUE(WaitFor([other] {
     auto more = OneExample();
-    more->num_examples = 1000;  // More than there is room for until it stops.
+    // The queue has no room for it, so it is refused until the queue stops.
+    more->num_examples = 1000;
     return other->Submit(more) == Admission::kStopped;
   }));
   other->Cancel(&cancellation, StatusReason::kAbandoned);
@@ -128,7 +129,7 @@ TEST(WorkerPool, RunsBatchesOfTwoQueuesAtOnce) {
   const auto threads = std::make_shared<WorkerPool>(2);
   std::atomic<int> begun_of_a = 0;
   std::atomic<int> begun_of_b = 0;
-  // Each stands still until the other has begun.
+  // Each batch blocks until the batch of the other queue has begun.
   const auto run = [](std::atomic<int>* own, std::atomic<int>* other) {
     return [own, other](const Due& due, BatchingQueue* queue) {
       const int round = ++*own;
@@ -139,7 +140,7 @@ TEST(WorkerPool, RunsBatchesOfTwoQueuesAtOnce) {
   BatchingQueue a(OneByOne(2), run(&begun_of_a, &begun_of_b), NobodyIsLate, Clock::now, threads);
   BatchingQueue b(OneByOne(2), run(&begun_of_b, &begun_of_a), NobodyIsLate, Clock::now, threads);
   for (int round = 1; round <= kRounds; ++round) {
-    // In some rounds both requests are there before the thread that the first one wakes has looked.
+    // In some rounds both requests arrive before the woken thread looks at the queues.
     MutexLock held(threads->mutex());
     std::atomic<int> about = 0;
     std::vector<std::thread> clients;
@@ -184,7 +185,8 @@ TEST(WorkerPool, RunsNoMoreBatchesAtOnceThanSlotsWithInlineCallersToo) {
   const auto pool = std::make_shared<WorkerPool>(2);
   BatchingOptions options = OneByOne(2);
   options.max_queued_examples = kClients * kEach;
-  options.max_inline = std::chrono::seconds(1);  // A client whose queue is idle runs it inline.
+  // Clients run a request inline if its queue is idle.
+  options.max_inline = std::chrono::seconds(1);
   Counting counting;
   std::vector<std::unique_ptr<BatchingQueue>> queues;
   for (const char* const model : {"a", "b", "b"}) {
@@ -241,7 +243,7 @@ TEST(WorkerPool, ReplacesAWorkerWhoseBatchDoesNotEndAndWithdrawsItsQueue) {
   Submit(&other);  // Waits for the only slot.
   withdrawn.wait();
   EXPECT_TRUE(WaitFor([&] { return runs == 1 && early == 2; }));
-  EXPECT_TRUE(exhausted);  // As many replacements as slots.
+  EXPECT_TRUE(exhausted);  // As many workers were replaced as there are slots.
   auto refused = OneExample();
   EXPECT_EQ(looping.Submit(refused), Admission::kWithdrawn);
   Submit(&other);
@@ -249,7 +251,7 @@ TEST(WorkerPool, ReplacesAWorkerWhoseBatchDoesNotEndAndWithdrawsItsQueue) {
   end.count_down();
   other.Stop();
   looping.Stop();
-  EXPECT_EQ(stood, 1);  // No second batch of its model ran under the number of the stuck one.
+  EXPECT_EQ(stood, 1);  // No second batch of the model ran in the stuck batch's slot.
 }
 
 TEST(WorkerPool, ASlotThatIsLeasedAnewKeepsItsNumberWithOtherBuffers) {
@@ -281,7 +283,7 @@ TEST(WorkerPool, ASlotThatIsLeasedAnewKeepsItsNumberWithOtherBuffers) {
   Submit(&first);
   Submit(&second);
   withdrawn.wait();
-  // No more workers are replaced than there are slots, so these batches may take their time.
+  // The pool replaces no more workers than it has slots, so these batches may take long.
   BatchingQueue other(OneByOne(2), run(&anew), NobodyIsLate, Clock::now, pool, {.model = "other"});
   BatchingQueue another(OneByOne(2), run(&anew), NobodyIsLate, Clock::now, pool, {.model = "more"});
   Submit(&other);

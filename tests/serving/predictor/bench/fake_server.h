@@ -24,7 +24,7 @@
 
 namespace embershard::bench {
 
-// What the fake server does with a request: the n-th it sees, from 0.
+// How the fake server handles a request. Requests are numbered from 0.
 struct Plan {
   Clock::duration delay{0};
   grpc::StatusCode code = grpc::StatusCode::OK;
@@ -40,8 +40,7 @@ inline std::string TextOf(const grpc::ByteBuffer& message) {
   return text;
 }
 
-// Answers every method with the bytes it was sent, as a plan says, without a thread that
-// waits, and notes when it did.
+// Echoes the bytes of every call as planned, without a thread that waits, and records when it did.
 class FakeServer : public grpc::CallbackGenericService {
  public:
   explicit FakeServer(std::function<Plan(uint64_t)> plan) : plan_(std::move(plan)) {
@@ -65,7 +64,7 @@ class FakeServer : public grpc::CallbackGenericService {
     std::lock_guard lock(mutex_);
     return bodies_;
   }
-  // When it began to answer, by what it was sent. The last time counts.
+  // When the last answer to each message began.
   std::map<std::string, Clock::time_point> answered() const {
     std::lock_guard lock(mutex_);
     return answered_;
@@ -95,7 +94,7 @@ class FakeServer : public grpc::CallbackGenericService {
       alarm_.Set(std::chrono::system_clock::now() + plan.delay, [this](bool) { Answer(); });
       if (cancelled_) alarm_.Cancel();
     }
-    void OnCancel() override {  // So that a test's end does not wait for it.
+    void OnCancel() override {  // The end of a test does not wait for the alarm.
       cancelled_ = true;
       alarm_.Cancel();
     }
@@ -111,7 +110,7 @@ class FakeServer : public grpc::CallbackGenericService {
     FakeServer* const server_;
     grpc::ByteBuffer message_;
     grpc::StatusCode code_ = grpc::StatusCode::OK;
-    std::atomic<bool> cancelled_ = false;  // Perhaps before the alarm is set.
+    std::atomic<bool> cancelled_ = false;  // May be set before the alarm is.
     grpc::Alarm alarm_;
   };
 

@@ -43,7 +43,7 @@ LoadOptions OptionsFor(const FakeServer& server) {
   return options;
 }
 
-// Requests leave one such gap after another.
+// Sends a request every `gap`.
 void SendEvery(Clock::duration gap, LoadOptions* options) {
   options->times = {milliseconds(0)};
   options->times_period = gap;
@@ -93,7 +93,7 @@ TEST(GrpcLoadRun, SendsThePoolInTurnUnchanged) {
 }
 
 TEST(GrpcLoadRun, ClosedLoopKeepsItsNumberInFlight) {
-  // The first ones wait long enough for all that are sent beside them.
+  // The first four take so long that all others are sent meanwhile.
   FakeServer server([](uint64_t n) { return Plan{.delay = milliseconds(n < 4 ? 1000 : 50)}; });
   LoadOptions options = OptionsFor(server);
   options.in_flight = 4;
@@ -104,13 +104,12 @@ TEST(GrpcLoadRun, ClosedLoopKeepsItsNumberInFlight) {
   EXPECT_GE(Quantile(tally.latency, 0.01), 50);
 }
 
-// An open loop of one lane whose requests tell their place in the row.
+// An open loop of one lane whose messages state their place in the schedule.
 struct Told {
   Tally tally;
-  // By place: from the schedule to when the server says that it answered. No true latency is
-  // shorter.
+  // Time from the schedule to the server's answer, by place. No true latency is shorter.
   std::vector<double> stated_ms;
-  // By place: from the schedule to when the run had ended. No true latency is longer.
+  // Time from the schedule to the end of the run, by place. No true latency is longer.
   std::vector<double> longest_ms;
   std::vector<Clock::time_point> scheduled;
 };
@@ -146,7 +145,7 @@ double QuantileOf(std::vector<double> values, double q) {
 }
 
 TEST(GrpcLoadRun, MeasuresNoLessThanTheServerStatesAndNoMoreThanTheRunTook) {
-  // Of 20 requests 12 take 400 ms, 7 take 800 ms, 1 takes 1600 ms.
+  // 12 of 20 requests take 400 ms, 7 take 800 ms, and 1 takes 1600 ms.
   FakeServer server([](uint64_t n) {
     const uint64_t place = n % 20;
     return Plan{.delay = milliseconds(place < 12 ? 400 : place < 19 ? 800 : 1600)};
@@ -171,8 +170,8 @@ TEST(GrpcLoadRun, CountsAStallOnEveryRequestScheduledInIt) {
     const bool stalled = n >= 100 && now < begin + kStall;
     return Plan{.delay = stalled ? begin + kStall - now : Clock::duration::zero()};
   });
-  // Eight calls stand still in the stall; the others that were due in it leave after it, and have
-  // waited for its end all the same.
+  // Eight calls block in the stall. Other requests that are due in it leave later, but their
+  // latency includes the wait.
   const Told told = RunAndAskTheServer(&server, milliseconds(1), 3000, 8);
   EXPECT_EQ(told.tally.by_code[0], 3000u);
 
@@ -249,8 +248,8 @@ TEST(GrpcLoadRun, LanesShareThePoolInTurn) {
 }
 
 TEST(GrpcLoadRun, OpenLoopCountsTheWaitForAFreeCall) {
-  // One call at a time, each of 20 ms, while 100 requests are due in 0.1 s: the last waits for the
-  // 2 s that those before it take.
+  // One call at a time takes 20 ms, while 100 requests are due in 0.1 s. The last one waits 2 s for
+  // those before it.
   FakeServer server([](uint64_t) { return Plan{.delay = milliseconds(20)}; });
   LoadOptions options = OptionsFor(server);
   SendEvery(milliseconds(1), &options);
@@ -280,8 +279,8 @@ TEST(GrpcLoadRun, CountsFailuresByCode) {
 }
 
 TEST(GrpcLoadRun, CountsADeadlineFromTheSchedule) {
-  // All due at once and never answered in time: beside two calls in flight the rest never leave.
-  // All count.
+  // All requests are due at once and are never answered in time. Two are in flight; the rest never
+  // leave. All count.
   FakeServer server([](uint64_t) { return Plan{.delay = seconds(3)}; });
   LoadOptions options = OptionsFor(server);
   SendEvery(std::chrono::nanoseconds(1), &options);
@@ -297,7 +296,7 @@ TEST(GrpcLoadRun, CountsADeadlineFromTheSchedule) {
 }
 
 TEST(GrpcLoadRun, TellsRequestsThatItWasTooSlowToSend) {
-  // All due at once, with a call free for each: nobody sends 2,000 in 1 ms.
+  // All requests are due at once, with a call free for each. No machine sends 2,000 in 1 ms.
   FakeServer server(AtOnce);
   LoadOptions options = OptionsFor(server);
   SendEvery(std::chrono::nanoseconds(1), &options);
@@ -321,7 +320,7 @@ TEST(GrpcLoadRun, EndsByItselfWhenItsTimeIsOver) {
   const Tally tally = RunToTheEnd(options);
   EXPECT_LT(tally.last_scheduled, milliseconds(400));
   EXPECT_EQ(tally.requests, 200u);
-  EXPECT_GT(server.seen(), tally.requests);  // The others warmed up.
+  EXPECT_GT(server.seen(), tally.requests);  // The server also saw the warm-up.
 }
 
 TEST(GrpcLoadRun, StopsAtOnceWithCallsUnderWay) {

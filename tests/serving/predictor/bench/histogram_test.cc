@@ -44,7 +44,7 @@ TEST(Histogram, CutsLargerValuesIntoBucketsByHand) {
 }
 
 TEST(Histogram, HoldsEachValueInABucketOfAtMostA128thOfIt) {
-  int64_t end = 0;  // Of the bucket before.
+  int64_t end = 0;  // End of the previous bucket.
   for (int64_t value = 1; value < Histogram::kMaxValue / 2; value += value / 100 + 1) {
     const Histogram::Bucket bucket = BucketOf(value);
     EXPECT_LE(bucket.low, value);

@@ -22,7 +22,7 @@ struct Connected {
   File server;
 };
 
-// From a loopback address, to a port of IPv4, or of IPv6 that takes IPv4.
+// Connects from a loopback address to a port of IPv4, or to one of IPv6 that also takes IPv4.
 inline Connected NewConnection(in_addr_t from = INADDR_LOOPBACK, int listening_family = AF_INET) {
   const File listening(socket(listening_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address = {};
@@ -51,7 +51,7 @@ inline Connected NewConnection(in_addr_t from = INADDR_LOOPBACK, int listening_f
   return both;
 }
 
-// Of the client's end, as gRPC names it.
+// Address of the client's end, in gRPC's notation.
 inline std::string PeerName(const Connected& connection) {
   sockaddr_in address = {};
   socklen_t size = sizeof(address);

@@ -25,7 +25,7 @@ TEST(OpenConnections, CountsUntilTheDescriptorIsClosed) {
   EXPECT_TRUE(open.Add(first, now));
   EXPECT_TRUE(open.Add(second, now));
   EXPECT_FALSE(open.Add(NewSocket(), now));
-  // Closed, and its number taken by another file that was not counted.
+  // The first is closed, and another file that was not counted takes its number.
   const int number = first.descriptor();
   first = File();
   const File other = NewSocket();
@@ -38,7 +38,7 @@ TEST(OpenConnections, CountsUntilTheDescriptorIsClosed) {
 constexpr size_t kBudget = OpenConnections::kStrangerBytes;
 constexpr size_t kSmall = OpenConnections::kSmallBytes;
 
-// Strangers are bounded, and what was given away is kept.
+// Strangers have budgets. Keeps the connections that were handed over.
 class Strangers : public ::testing::Test {
  protected:
   Strangers() {
@@ -65,7 +65,7 @@ class Strangers : public ::testing::Test {
 
   void Admit(Connected* connection) { open_.Admit(0, std::move(connection->server), Clock::now()); }
 
-  // A client of a network of its own, whose connection has been given away.
+  // A client from a network of its own, whose connection has been handed over.
   Connected Connect(int family = AF_INET) {
     Connected connection = NewConnection(INADDR_LOOPBACK + networks_++, family);
     Admit(&connection);
@@ -97,7 +97,7 @@ class Strangers : public ::testing::Test {
     EXPECT_TRUE(WaitFor([&] { return IsClosed(from); }));
   }
 
-  // Of the first network, which floods from then on.
+  // Sends too much from the first network, which counts as flooding from then on.
   void Flood() { SendAndReadUntilClosed(flooding_, kBudget + 1); }
 
   // Sends too much while it waits, and is reset.
@@ -111,7 +111,7 @@ class Strangers : public ::testing::Test {
   std::mutex mutex_;
   std::vector<Taken> taken_;
   in_addr_t networks_ = 0;
-  // It ends before what it looks at.
+  // Destroyed before the members that its callbacks use.
   OpenConnections open_{0, [this](const std::string& words) { said_.push_back(words); }};
   Connected flooding_;
 };
@@ -122,7 +122,7 @@ TEST_F(Strangers, AreResetOldestFirstBeyondTheirBudget) {
     SendAndRead(last, kBudget / 2);
     SendAndRead(second, kBudget / 4);
     SendAndReadUntilClosed(oldest, kBudget / 4 + 1);
-    SendAndRead(last, kBudget / 4);  // What was reset counts no more.
+    SendAndRead(last, kBudget / 4);  // Bytes of a connection that was reset no longer count.
     SendAndRead(last, 1);
     EXPECT_TRUE(WaitFor([&] { return IsClosed(second); }));
     EXPECT_FALSE(IsClosed(last));
@@ -183,7 +183,8 @@ TEST_F(Strangers, AreNotSparedLongerByFurtherTokens) {
 TEST_F(Strangers, AreNotChargedForWhatNobodyHasRead) {
   const Connected waiting = Connect(), filling = Connect();
   Send(waiting, kSmall + 1);
-  SendAndReadUntilClosed(filling, kBudget + 1);  // Else the other would go: it is older.
+  // If unread bytes counted, `waiting` would be closed first: it is older.
+  SendAndReadUntilClosed(filling, kBudget + 1);
   EXPECT_FALSE(IsClosed(waiting));
 }
 
@@ -218,7 +219,7 @@ TEST_F(Strangers, WaitInTheirOrderIfTheirNetworkFloods) {
   Send(second, kSmall);
   Admit(&first);
   Admit(&second);
-  Connect();  // Of another network.
+  Connect();  // Comes from another network.
   EXPECT_TRUE(WaitFor([&] { return num_taken() == 4; }));
   open_.Stop();
   std::vector<int> later;
@@ -255,7 +256,8 @@ TEST_F(Strangers, WaitLongerAfterEachReset) {
   Admit(&first);
   Admit(&second);
   EXPECT_TRUE(WaitFor([&] { return num_taken() == 3; }));
-  EXPECT_GE(Clock::now() - start, 4 * OpenConnections::kAdmissionPeriodMin);  // Behind the first.
+  // The second waits for the first.
+  EXPECT_GE(Clock::now() - start, 4 * OpenConnections::kAdmissionPeriodMin);
 }
 
 TEST_F(Strangers, WaitNoLongerIfTheirNetworkHasGoodClients) {
@@ -266,8 +268,8 @@ TEST_F(Strangers, WaitNoLongerIfTheirNetworkHasGoodClients) {
   open_.SetAuthenticated(PeerName(good));
   Flood();
   Admit(&last);
-  for (Connected& connection :
-       others) {  // Each takes a look, of which 10 last as long as the pause.
+  // Each waits for one check of the connections; ten checks last as long as the pause.
+  for (Connected& connection : others) {
     if (num_taken() == 3) break;
     FloodWaiting(&connection);
   }

@@ -38,7 +38,7 @@ inline int Count(const torch::jit::Module& module, const std::string& kind) {
   return count;
 }
 
-// An output of a program whose one input are the rows of examples.
+// An output of a program whose only input is the rows of examples.
 inline at::Tensor Score(torch::jit::Module& module, const at::Tensor& rows,
                         const char* name = "score") {
   const c10::List<at::Tensor> none;

@@ -41,7 +41,7 @@ TEST(FuseEpilogues, KeepsWhatTheProgramComputes) {
     const at::Tensor input = Rows(rows);
     const at::Tensor expected = Score(before, input);
     const at::Tensor score = Score(after, input);
-    // What is rounded once instead of twice may meet a neighbour in the next layer, 1/256 away.
+    // A value that is rounded once instead of twice may be off by 1/256 after the next layer.
     EXPECT_TRUE(at::allclose(score, expected, 2e-2, 2e-2)) << rows;
     const at::Tensor difference = at::sub(score, expected).abs().sum();
     EXPECT_LE(difference.item().toFloat(), 1e-3F * static_cast<float>(score.numel())) << rows;

@@ -54,7 +54,7 @@ TEST(FirstPiece, DropsAtMostSevenRowsOrAQuarter) {
   }
 }
 
-// More shapes than are remembered, and each a second time: what was compiled before is right again.
+// Runs more shapes than are remembered, and each of them twice.
 TEST(PackedLayer, EveryShapeIsRightTheFirstTimeAndTheNext) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     if (!CanPack(type)) continue;

@@ -36,8 +36,8 @@ TEST_P(PackLinearsTest, PacksLargeLayersOfConstantsTheirReluAndLayersBehindThem)
   EXPECT_EQ(Count(Program("linears"), "aten::linear"), 6);
   EXPECT_EQ(Count(Program("linears"), "aten::relu"), 3);
   const torch::jit::Module module = Packed("linears");
-  // Our own kernels run a layer and the one behind it as one, and the small one; the weight that is
-  // an input stays. The linear of the relu that stays has another user.
+  // Our own kernels merge a layer with the next one, and also run the small layer. The layer whose
+  // weight is an input stays. One relu stays, because its linear has another user.
   EXPECT_EQ(Count(module, "embershard::linear"), UsesOwnKernels() ? 3 : 2);
   EXPECT_EQ(Count(module, "aten::linear"), UsesOwnKernels() ? 1 : 4);
   EXPECT_EQ(Count(module, "aten::relu"), UsesOwnKernels() ? 1 : 2);
@@ -170,8 +170,10 @@ TEST_P(PackLinearsTest, InFloat32RoundingsOfLayersOfBfloat16WeightsGo) {
   torch::jit::Module before = Program("bfloat16_linears");
   torch::jit::Module after = Packed("bfloat16_linears", /*float32=*/true);
   EXPECT_EQ(Count(before, "aten::to"), 12);
-  EXPECT_EQ(Count(after, "aten::to"), 4);  // Of the third layer, whose weights have more digits.
-  EXPECT_EQ(Count(after, "embershard::linear"), UsesOwnKernels() ? 2 : 3);  // The first two: one.
+  // The third layer keeps them: its weights have more digits.
+  EXPECT_EQ(Count(after, "aten::to"), 4);
+  // The first two are one.
+  EXPECT_EQ(Count(after, "embershard::linear"), UsesOwnKernels() ? 2 : 3);
   EXPECT_EQ(Count(after, "aten::relu"), 0);
   for (const int64_t rows : {0, 1, 43, 600}) {
     const at::Tensor input = Rows(rows);

@@ -46,7 +46,7 @@ TEST_P(ReplaceProductsTest, ReplacesProductsOfAllPairsInOrderAndWithTheRequests)
   const torch::jit::Module module = Replaced();
   EXPECT_EQ(Count(module, "embershard::pair_products"), 2);
   EXPECT_EQ(Count(module, "embershard::cross_products"), 1);
-  EXPECT_EQ(Count(module, "aten::bmm"), 1);  // Whose pairs are in another order.
+  EXPECT_EQ(Count(module, "aten::bmm"), 1);  // Its pairs are in another order.
   EXPECT_EQ(Count(Program("products"), "aten::cat"), 1);
   EXPECT_EQ(Count(module, "aten::cat"), 0);
 }

@@ -99,7 +99,7 @@ TEST_P(VectorProductsTest, CrossProductsAreTheBitsOfALoopAndNothingBehindThem) {
   }
 }
 
-// Outputs from kPackedOutputs on by a second call.
+// A second call computes the outputs from kPackedOutputs on.
 TEST_P(VectorProductsTest, LinearLayersAreTheBitsOfALoopAndNothingBehindThem) {
   const auto [count, dim, outputs] = GetParam();
   const size_t stride = outputs + 3;

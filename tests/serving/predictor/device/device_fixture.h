@@ -14,7 +14,7 @@
 
 namespace embershard::testing {
 
-// Every table of EveryKindOfLookup() cut in its own way over the devices: whole, by rows, by
+// Cuts every table of EveryKindOfLookup() over the devices in another way: whole, by rows, by
 // columns, by both, or whole on several. For PackageBuilder::AddPlanOfShards().
 nlohmann::json CutShards(size_t devices);
 
@@ -24,7 +24,7 @@ std::vector<std::string> DeviceNames(const std::string& kind, size_t devices);
 // A random batch of up to 3 requests and 8 examples, with lists of up to `longest_max` ids.
 void FillSlot(const Schema& schema, size_t longest_max, std::mt19937* random, Slot* slot);
 
-// Copies what the builder fills.
+// Copies the members that the builder fills.
 void CopyInputs(const Slot& from, Slot* to);
 
 }  // namespace embershard::testing

@@ -205,7 +205,8 @@ TEST(DeviceModel, AnUnreadableTimeIsNotCountedAndItsBatchAnswered) {
   TestDevices plain({.immediate = true});
   const std::unique_ptr<Model> expected = MakeModel(package, &plain, 1);
   std::mt19937 random(6);
-  for (size_t time = 0; time < 3; ++time) {  // Lookups of two devices, the dense program.
+  // Times are read for the lookups of two devices and for the dense program.
+  for (size_t time = 0; time < 3; ++time) {
     TestDevices devices({.fault = TestFault::kTime, .fault_at = time});
     const std::unique_ptr<Model> model = MakeModel(package, &devices, 1);
     devices.Arm();
@@ -238,7 +239,7 @@ TEST(DeviceModel, ADeviceLostAfterABatchRefusesTheNext) {
     if (first.ok()) ++answered;
     EXPECT_EQ(model->Run(slot).reason(), StatusReason::kDeviceLost) << at;
   }
-  EXPECT_EQ(answered, 3U);  // It was lost when one of three times was read.
+  EXPECT_EQ(answered, 3U);  // The device was lost while one of three times was read.
 }
 
 TEST(DeviceModel, TooLittleMemoryNamesDeviceAndLargestTables) {

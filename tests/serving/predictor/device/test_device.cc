@@ -46,7 +46,7 @@ class TestDevices::State {
  public:
   explicit State(const TestDeviceOptions& options) : options(options) {}
 
-  // Counts one operation; the status of the fault, if this is the one.
+  // Counts one operation, and returns the fault's status if this operation is to fail.
   Status Count(TestFault kind) {
     const std::lock_guard lock(mutex);
     if (lost) return Lost();
@@ -158,7 +158,8 @@ class TestEvent final : public DeviceEvent {
     return uint64_t{1000};
   }
 
-  // The stream's thread has come to it that often; the work before it, as of the last Record().
+  // `reached`: how often the stream's thread has come to this event. `clock`: the work before it,
+  // as of the last Record().
   std::mutex mutex;
   std::condition_variable changed;
   uint64_t recorded = 0;
@@ -220,7 +221,7 @@ class LoopKernels final : public DeviceKernels {
     }
   }
 
-  // An output's value is the sum of what it could depend on.
+  // Each output is the sum of all values that it may depend on.
   void RunProgram(const DenseProgramInputs& inputs, float* outputs) override {
     for (const OutputSpec& output : schema_.outputs) {
       const bool shared = output.scope == Scope::kRequest;
@@ -301,7 +302,7 @@ class TestStream final : public DeviceStream {
     return Copy(device, pinned, bytes);
   }
   Status CopyOut(std::byte* pinned, const std::byte* device, size_t bytes) override {
-    // The host must not read it before it has waited: until then it holds poison.
+    // The destination holds poison until the copy runs: a host that reads too early gets it.
     std::memset(pinned, kPoison, bytes);
     until_synchronized_ = state_->options.immediate;
     Status copied = Copy(pinned, device, bytes);
@@ -412,9 +413,9 @@ class TestStream final : public DeviceStream {
   State* const state_;
   const size_t number_;
   const std::unique_ptr<DeviceKernels>* const kernels_;
-  std::minstd_rand random_;  // Of the thread.
+  std::minstd_rand random_;  // Only the stream's thread uses it.
 
-  // Without threads: copies to the host, which the host may see as late as it synchronizes.
+  // Only without threads: copies to the host are left until the host synchronizes.
   bool until_synchronized_ = false;
   std::vector<std::function<void()>> left_;
 

@@ -21,17 +21,17 @@ namespace embershard::testing {
 enum class TestFault { kCopy, kLaunch, kMemory, kTime, kLost };
 
 struct TestDeviceOptions {
-  // Work runs when it is enqueued, without threads.
+  // Runs work when it is enqueued, without threads.
   bool immediate = false;
 
   uint32_t seed = 1;
 
-  // The number of a wait of a batch, in the order of the calls of Wait() and Synchronize(), that is
-  // ignored. `waits`: how many there are in a batch.
+  // Index of the wait in a batch that is ignored, in the order of calls of Wait() and
+  // Synchronize(). `waits`: number of waits in a batch.
   std::optional<size_t> dropped_wait = std::nullopt;
   size_t waits = 1;
 
-  // The operation of that number fails, counted from the first after Arm().
+  // The operation with this index fails; 0 is the first after Arm().
   std::optional<TestFault> fault = std::nullopt;
   size_t fault_at = 0;
 };
@@ -52,7 +52,7 @@ class TestDevices {
 
   // Waits since Arm().
   size_t waits() const;
-  // Whether the fault was met.
+  // True if the fault has happened.
   bool failed() const;
 
   class State;

@@ -1,5 +1,5 @@
-// What is refused because its deadline would pass first, with a clock and a model that the tests
-// move: every batch takes exactly as long as they say.
+// Requests that are refused because their deadline would pass first. The tests move the clock, and
+// every batch takes exactly the time that they set.
 
 #include <gtest/gtest.h>
 
@@ -43,7 +43,7 @@ class AdmissionTest : public ::testing::Test {
     return std::move(answer);
   }
 
-  // One runs alone and takes so long.
+  // Runs one request alone, which takes that long.
   void Teach(const FakeInputs& inputs, Priority priority, milliseconds took) {
     auto answer = Submit(inputs, priority);
     stepped_.WaitUntilRunning();
@@ -53,14 +53,14 @@ class AdmissionTest : public ::testing::Test {
     EXPECT_TRUE(answer.get().status.ok());
   }
 
-  // Like Submit(), and it runs when this returns: all that came before has ended.
+  // Like Submit(), but returns when the request runs. All batches before it have ended by then.
   std::future<Answer> Begin(const FakeInputs& inputs) {
     auto answer = Submit(inputs, Priority::kInteractive);
     stepped_.WaitUntilRunning();
     return answer;
   }
 
-  // The same request at the same moment, due so much later.
+  // Submits the same request, due after `left`.
   std::future<Answer> DueIn(milliseconds left, Priority priority = Priority::kInteractive) {
     return Submit(GoodInputs(), priority, now_ + left);
   }
@@ -88,15 +88,15 @@ void ExpectInfeasible(const Answer& answer, size_t examples_waiting, millisecond
 TEST_F(AdmissionTest, RefusesAtOnceWhatWouldEndTooLateAndSaysAfterHowLongItWouldNot) {
   Teach(GoodInputs(), Priority::kInteractive, milliseconds(100));
   auto running = Begin(GoodInputs());
-  // 100 ms for what runs, 100 for itself, and a quarter: 250.
+  // 100 ms for the running batch and 100 ms for its own: 250 ms with the margin of a quarter.
   ExpectInfeasible(DueIn(milliseconds(240)).get(), 0, milliseconds(10));
   EXPECT_EQ(waiting(), 0U);
   auto first = DueIn(milliseconds(260));
   EXPECT_EQ(waiting(), 1U);
-  // Behind that one: 100 more, and a quarter: 375.
+  // It would run after that one: 300 ms, or 375 with the margin.
   ExpectInfeasible(DueIn(milliseconds(370)).get(), 2, milliseconds(5));
   auto second = DueIn(milliseconds(380));
-  // One that is due earlier goes before both, and is judged without them.
+  // A request that is due earlier runs before both, so they do not count.
   auto third = DueIn(milliseconds(255));
   EXPECT_EQ(waiting(), 3U);
   stepped_.LetAllGo();
@@ -108,7 +108,7 @@ TEST_F(AdmissionTest, CountsWhatHasPassedOfTheBatchThatRuns) {
   auto running = Begin(GoodInputs());
   clock_.Advance(milliseconds(60));
   now_ += milliseconds(60);
-  // 40 are left, and 100 of its own: 175 with a quarter.
+  // 40 ms are left of the running batch, and its own takes 100: 175 ms with the margin.
   ExpectInfeasible(DueIn(milliseconds(170)).get(), 0, milliseconds(5));
   auto waits = DueIn(milliseconds(180));
   EXPECT_EQ(waiting(), 1U);
@@ -123,9 +123,9 @@ TEST_F(AdmissionTest, OfPriorityBackgroundWaitsBehindAllAndDelaysNoInteractiveOn
   std::vector<std::future<Answer>> batch;
   for (int i = 0; i < 5; ++i) batch.push_back(DueIn(milliseconds(800), Priority::kBackground));
   ASSERT_EQ(waiting(), 5U);
-  // Of priority background it would be the seventh: 700, 875 with a quarter.
+  // A background request would run seventh: after 700 ms, or 875 with the margin of a quarter.
   ExpectInfeasible(DueIn(milliseconds(870), Priority::kBackground).get(), 10, milliseconds(5));
-  // Of the other it is the next, as if the five were not there: 250.
+  // An interactive request would run next, ahead of the five: after 200 ms, or 250 with the margin.
   ExpectInfeasible(DueIn(milliseconds(240)).get(), 10, milliseconds(10));
   auto interactive = DueIn(milliseconds(260));
   EXPECT_EQ(waiting(), 6U);
@@ -143,7 +143,7 @@ TEST_F(AdmissionTest, WhatLargeBackgroundRequestsTookIsNotExpectedOfSmallOnes) {
   Teach(GoodInputs(), Priority::kInteractive, milliseconds(10));
   Teach(OfExamples(8), Priority::kBackground, milliseconds(700));
   auto running = Begin(GoodInputs());
-  // 10 and 10, and a quarter: 25.
+  // 10 ms for the running batch and 10 ms for its own: 25 ms with the margin.
   ExpectInfeasible(DueIn(milliseconds(20)).get(), 0, milliseconds(5));
   auto waits = DueIn(milliseconds(30));
   EXPECT_EQ(waiting(), 1U);

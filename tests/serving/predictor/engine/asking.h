@@ -66,7 +66,7 @@ inline FakeInputs BadInputs() {
   return inputs;
 }
 
-// A model whose first run stands still until it is let go.
+// A model whose first run blocks until it is released.
 class Gate {
  public:
   std::unique_ptr<FakeModel> model() {

@@ -1,4 +1,4 @@
-// What an engine counts of a known traffic. How calls end is counted by its adapters.
+// An engine's counts of known traffic. The adapters count how calls end.
 
 #include <gtest/gtest.h>
 
@@ -120,7 +120,7 @@ TEST(EngineSnapshot, CountsUnknownIdsOfAnswersOnly) {
   const EngineSnapshot snapshot = engine->Snapshot();
   EXPECT_EQ(snapshot.telemetry.unknown_ids, (Counts{0, 0, 0, 1, 0}));
   EXPECT_EQ(SizeOf(snapshot, "batch_requests"), (Size{1, 2}));
-  EXPECT_EQ(snapshot.telemetry.compute_seconds, 33e-6);  // Of one.
+  EXPECT_EQ(snapshot.telemetry.compute_seconds, 33e-6);  // Time of one batch.
 }
 
 TEST(EngineSnapshot, LeavesOutWhatTheSamplesCostTheDevices) {

@@ -88,8 +88,9 @@ TEST(Engine, AnswersARequestWhoseOutputsAreNotFiniteAloneWithWhere) {
   auto model = std::make_unique<FakeModel>();
   model->after_run = [](Slot* slot) {
     if (slot->requests != 3) return;
-    slot->outputs[0][1] = std::numeric_limits<float>::quiet_NaN();  // The first's second.
-    slot->outputs[1][5] = std::numeric_limits<float>::infinity();   // The third's.
+    // The first request's second score.
+    slot->outputs[0][1] = std::numeric_limits<float>::quiet_NaN();
+    slot->outputs[1][5] = std::numeric_limits<float>::infinity();  // The third request's profile.
   };
   const auto engine = StartWith(std::move(model));
   std::vector<std::unique_ptr<Request>> requests;
@@ -199,7 +200,7 @@ TEST(Engine, AnswersARequestAtItsDeadlineWhetherItWaitsOrRuns) {
     engine->Predict(std::move(request));
     return answer.get();
   };
-  // On a busy machine it may expire before it runs, and another one is tried.
+  // On a busy machine a request may expire before it runs. Then another one is tried.
   Answer ran;
   EXPECT_TRUE(WaitFor([&] {
     ran = predict_due_soon();
@@ -221,7 +222,7 @@ TEST(Engine, AnswersARequestAtItsDeadlineWhetherItWaitsOrRuns) {
   engine->Stop();
   const EngineSnapshot snapshot = engine->Snapshot();
   EXPECT_EQ(snapshot.telemetry.batches, 2U);
-  // What ran for nobody counts as run, not as answered.
+  // A run whose client has left counts as run, not as answered.
   EXPECT_EQ(snapshot.telemetry.compute_seconds, 33e-6);
   EXPECT_EQ(snapshot.telemetry.unknown_ids, (std::vector<uint64_t>{0, 0, 0, 1, 0}));
 }
@@ -248,7 +249,7 @@ TEST(Engine, AnswersACancelledRequestAtOnceWhetherItWaitsOrRuns) {
   EXPECT_EQ(waiting.get().status.message(), "the client left while the request waited");
   gate.Open();
   ExpectGood(Predict(engine.get(), GoodInputs()).get());
-  engine->Cancel(&first_cancellation, StatusReason::kAbandoned);  // Too late: nothing happens.
+  engine->Cancel(&first_cancellation, StatusReason::kAbandoned);  // Too late to have an effect.
   EXPECT_EQ(engine->Snapshot().telemetry.batches, 2U);
 }
 

@@ -43,7 +43,7 @@ class Steps {
     };
     return model;
   }
-  // Until the `run`-th run stands still. Returns how many examples it has.
+  // Waits until the `run`-th run is blocked. Returns its number of examples.
   size_t WaitForRun(int run) {
     EXPECT_TRUE(WaitFor([&] { return runs_ >= run; }));
     return examples_;
@@ -108,7 +108,8 @@ class LongRequests : public ::testing::Test {
     options.now = clock_.now();
     begun_ = 0;
     engine_ = StartWith(std::move(model), options);
-    // When the fifth begins, one of four slots has been free again, and its batch is known.
+    // Before the fifth begins, each of four slots has been free again and the batch's cost is
+    // known.
     for (int i = 0; i < 5; ++i) ExpectWhole(Predict(engine_.get(), LargeInputs(28)).get(), 28);
   }
 
@@ -121,8 +122,8 @@ class LongRequests : public ::testing::Test {
 };
 
 TEST_F(LongRequests, RunInAllSlotsThatStandIdle) {
-  for (int i = 0; i < 3; ++i) {  // Of the later ones the chunks are known, too.
-    EXPECT_TRUE(WaitFor([&] {    // Until all slots are free again.
+  for (int i = 0; i < 3; ++i) {  // Later rounds also know the cost of chunks.
+    EXPECT_TRUE(WaitFor([&] {    // Tries until all slots are free again.
       const int before = begun_;
       holds_ = true;
       auto answer = Predict(engine_.get(), LargeInputs(28));
@@ -157,7 +158,7 @@ TEST(LargeRequest, CountsAsOneRequestWithItsUnknownIdsOnce) {
   ASSERT_EQ(answer.response.unknown_ids.size(), 2U);
   EXPECT_EQ(answer.response.unknown_ids[0].count, 1U);
   EXPECT_EQ(answer.response.unknown_ids[1].count, 30U);
-  EXPECT_EQ(answer.response.timing.lookup_us, 33U);  // Of the model's 11 a run.
+  EXPECT_EQ(answer.response.timing.lookup_us, 33U);  // Three runs of 11 us.
   EXPECT_EQ(answer.response.timing.dense_us, 66U);
   const TelemetrySnapshot counted = engine->Snapshot().telemetry;
   EXPECT_EQ(counted.unknown_ids, (std::vector<uint64_t>{0, 0, 2, 30, 0}));
@@ -188,7 +189,7 @@ TEST(LargeRequest, RefusalsAndFailuresNameTheExampleOfTheWhole) {
   auto model = LargeModel();
   model->after_run = [](Slot* slot) {
     for (size_t b = 0; b < slot->examples; ++b) {
-      if (slot->example_dense[2 * b] == 29) {  // Its price.
+      if (slot->example_dense[2 * b] == 29) {  // The price.
         slot->outputs[0][b] = std::numeric_limits<float>::infinity();
       }
     }
@@ -250,7 +251,7 @@ TEST(LargeRequest, RunsInAllSlotsAtOnce) {
   model->num_slots = 3;
   const auto engine = StartWith(std::move(model), Cutting(10));
   auto large = Predict(engine.get(), LargeInputs(40));
-  steps.WaitForRun(3);  // None has been let go.
+  steps.WaitForRun(3);  // No run has been released.
   steps.Allow(4);
   ExpectWhole(large.get(), 40);
   engine->Stop();
@@ -301,10 +302,10 @@ TEST(LargeRequest, LeavesWithItsClient) {
   engine->Cancel(&cancellation, StatusReason::kAbandoned);
   EXPECT_EQ(answer.get().status.reason(), StatusReason::kAbandoned);
   EXPECT_EQ(cancellation.request, nullptr);
-  engine->Cancel(&cancellation, StatusReason::kAbandoned);  // Once.
+  engine->Cancel(&cancellation, StatusReason::kAbandoned);  // A second cancellation has no effect.
   EXPECT_EQ(engine->Snapshot().queued.work.examples, 0U);
 
-  // One that says so when it is asked.
+  // A request whose client is seen to have left when the engine asks.
   std::atomic<bool> gone = false;
   auto [asked, asked_answer] = Ask(LargeInputs(30));
   asked->abandoned = [&gone] { return gone.load(); };
@@ -330,7 +331,7 @@ TEST(LargeRequest, LeavesWithItsClientWhileOthersOfItsChunksRun) {
     engine->Predict(std::move(request));
     steps.WaitForRun(2);
     gone = true;
-    steps.Allow(2);  // One of the two asks for the third chunk, perhaps while the other ends.
+    steps.Allow(2);  // One of the two runs asks for the third chunk, perhaps while the other ends.
     EXPECT_EQ(answer.get().status.reason(), StatusReason::kAbandoned);
     engine->Stop();
     EXPECT_EQ(engine->Snapshot().telemetry.batches, 2U);

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::chrono::seconds kLong(60);
 
-// GoodInputs() by name, in another order; what is left out there is left out here.
+// GoodInputs() by name, in another order. Inputs left out there are left out here.
 NamedInputs Named() {
   return {.num_examples = 2,
           .dense = {{"price", {1.5F, 2.5F}}, {"age", {30.0F}}},
@@ -103,7 +103,7 @@ TEST(PredictNamed, RefusesWeightsThatDoNotGoWithTheIds) {
   EXPECT_EQ(Refused(inputs).message(),
             "feature 'genre': expected weights for 2 lists, got them for 1");
   inputs = Named();
-  inputs.sparse[0].weights = {{0.5F}, {2.0F}};  // As many in all.
+  inputs.sparse[0].weights = {{0.5F}, {2.0F}};  // The same number in total.
   EXPECT_EQ(Refused(inputs).message(),
             "feature 'genre': list 0: expected 2 weights, one for each id, got 1");
 }
@@ -111,7 +111,7 @@ TEST(PredictNamed, RefusesWeightsThatDoNotGoWithTheIds) {
 TEST(PredictNamed, WaitsNoLongerThanItsTimeoutForAnEngineThatDoesNotAnswer) {
   Gate gate;
   EngineOptions options;
-  options.now = [start = Clock::now()] { return start; };  // By which no deadline ever passes.
+  options.now = [start = Clock::now()] { return start; };  // By this clock no deadline ever passes.
   const auto engine = StartWith(gate.model(), options);
   auto [first, answer] = Ask(GoodInputs());
   first->may_run_inline = false;
@@ -124,7 +124,7 @@ TEST(PredictNamed, WaitsNoLongerThanItsTimeoutForAnEngineThatDoesNotAnswer) {
   ExpectGood(answer.get());
 }
 
-// Runs `work` in a child that fork() makes, for at most 20 seconds; gives what it returns.
+// Runs `work` in a forked child for at most 20 seconds, and returns its result.
 template <class Work>
 int InChild(const Work& work) {
   const pid_t child = fork();

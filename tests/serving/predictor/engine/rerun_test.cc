@@ -42,7 +42,7 @@ std::unique_ptr<FakeModel> Brittle() {
   return model;
 }
 
-// One batch of so many requests, of which these are poisoned. Checks every answer.
+// Runs one batch of that many requests, of which `guilty` are poisoned, and checks every answer.
 TelemetrySnapshot ExpectOnlyTheGuiltyFail(size_t requests, const std::vector<size_t>& guilty) {
   const auto engine = StartWith(Brittle());
   std::vector<std::unique_ptr<Request>> batch;
@@ -58,7 +58,7 @@ TelemetrySnapshot ExpectOnlyTheGuiltyFail(size_t requests, const std::vector<siz
     const Answer answer = answers[i].get();
     if (std::find(guilty.begin(), guilty.end(), i) == guilty.end()) {
       ExpectGood(answer);
-      EXPECT_EQ(answer.response.timing.dense_us, 22U);  // Of the run that gave its scores.
+      EXPECT_EQ(answer.response.timing.dense_us, 22U);  // Time of the run that computed its scores.
     } else {
       EXPECT_EQ(answer.status.code(), StatusCode::kInternal);
       EXPECT_EQ(answer.status.message(), "the batch failed: no");
@@ -78,7 +78,7 @@ TEST(Rerun, OnlyTheRequestFailsForWhichTheModelFails) {
 }
 
 TEST(Rerun, OneAmongManyIsFoundInFewRuns) {
-  EXPECT_EQ(ExpectOnlyTheGuiltyFail(512, {300}).reruns, 18U);  // Two for each halving.
+  EXPECT_EQ(ExpectOnlyTheGuiltyFail(512, {300}).reruns, 18U);  // Two runs for each halving.
 }
 
 TEST(Rerun, SeveralAreFound) {
@@ -186,7 +186,8 @@ TEST(Rerun, ExpiredAndCancelledRequestsAreNotRunAgain) {
 }
 
 TEST(Rerun, DeadlinesAndClientsAreSeenBetweenTheRuns) {
-  // All wait behind a first one, then run in one batch that fails; and by then one has gone.
+  // Three requests wait for a first one, then run in one batch that fails. One client leaves during
+  // that batch.
   CancellationHandle cancellation;
   Engine* running = nullptr;
   std::atomic<bool> open = false;

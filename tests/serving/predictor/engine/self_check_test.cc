@@ -50,7 +50,7 @@ TEST(SelfCheck, FillsABatchUpToItsIds) {  // A sample has 7 ids.
 }
 
 TEST(SelfCheck, RunsInTheBackgroundWhereRequestsNeverDo) {
-  std::vector<int> policies;  // Of the threads that run the model.
+  std::vector<int> policies;  // Policies of the threads that run the model.
   auto model = std::make_unique<FakeModel>(FakeManifest(),
                                            std::vector<SampleRequest>{GoodSample(), GoodSample()});
   model->after_run = [&policies](Slot*) { policies.push_back(sched_getscheduler(0)); };
@@ -58,7 +58,7 @@ TEST(SelfCheck, RunsInTheBackgroundWhereRequestsNeverDo) {
   auto engine = Engine::Start(std::move(model), {}, {.background = &background});
   ASSERT_TRUE(engine.ok()) << engine.status().message();
   auto [request, answer] = Ask(GoodInputs());
-  request->may_run_inline = false;  // So that the engine's own thread runs it.
+  request->may_run_inline = false;  // The engine's own thread is to run it.
   (*engine)->Predict(std::move(request));
   ExpectGood(answer.get());
   EXPECT_EQ(policies, (std::vector<int>{SCHED_IDLE, SCHED_IDLE, SCHED_IDLE, SCHED_IDLE,
@@ -67,7 +67,7 @@ TEST(SelfCheck, RunsInTheBackgroundWhereRequestsNeverDo) {
 
 TEST(SelfCheck, RunsAFullBatchInEachSlotOfTheModelOnTheLoadersThread) {
   std::vector<std::thread::id> threads;
-  std::vector<size_t> full;  // Slots of the batches that were.
+  std::vector<size_t> full;  // Slots of the full batches.
   auto model = std::make_unique<FakeModel>(FakeManifest(),
                                            std::vector<SampleRequest>{GoodSample(), GoodSample()});
   model->num_slots = 3;

@@ -27,7 +27,7 @@ class SteppedClock {
   std::atomic<Clock::rep> now_;
 };
 
-// Its model stands still in each run until it is let go. Outlives the model's engine.
+// A model that blocks in each run until it is released. Outlives the model's engine.
 class SteppedModel {
  public:
   std::unique_ptr<FakeModel> model() {
@@ -39,7 +39,7 @@ class SteppedModel {
     };
     return model;
   }
-  // Of one run that nobody waited for yet. The one before it has ended, for the forecast too.
+  // Waits for the next run. The run before it has ended by then, also for the forecast.
   void WaitUntilRunning() { begun_.acquire(); }
   void LetGo() { ends_.release(); }
   void LetAllGo() { ends_.release(kMany); }

@@ -1,5 +1,5 @@
-// What clients see of a request that is refused because its deadline would pass first. The
-// engine's clock is the test's, and so far behind that no deadline of a client is near.
+// Clients are told when a request is refused because its deadline would pass first. The engine's
+// clock is the test's: it is so far behind that no client's deadline is near.
 
 #include <gtest/gtest.h>
 
@@ -21,9 +21,9 @@ using std::chrono::milliseconds;
 constexpr char kWords[] =
     "the deadline would pass first: 0 examples are waiting; try again after a pause";
 
-// A model that has taken an hour for a batch; by the engine's clock it is two hours ago. Behind a
-// second one the next would end now, and with a quarter of the two hours more in half an hour:
-// later than the 30 s that clients wait here.
+// A model whose batches take an hour, and an engine whose clock is two hours behind. A request
+// after a running batch would end in two hours by that clock, which is now. The margin of a quarter
+// adds half an hour, and clients wait only 30 s.
 class GrpcAdmissionTest : public ::testing::Test {
  protected:
   GrpcAdmissionTest() {
@@ -42,7 +42,7 @@ class GrpcAdmissionTest : public ::testing::Test {
   Serving serving_{stepped_.model(), {.batching = {}, .now = clock_.now()}};
 };
 
-// Of the half hour the clients' 30 s are no part, nor what the test itself has taken.
+// The half hour is reduced by the clients' 30 s and by the time of the test.
 void ExpectPushback(long milliseconds) {
   EXPECT_GT(milliseconds, 1'000'000);
   EXPECT_LE(milliseconds, 30 * 60'000 - 30'000 + 1);
@@ -63,7 +63,7 @@ TEST_F(GrpcAdmissionTest, ACallIsRefusedAtOnceWithThePauseAfterWhichToRetry) {
 
   stepped_.LetAllGo();
   ExpectGood(running.Wait(), running.response());
-  // Before an idle model nobody is refused, whatever the last batch took.
+  // An idle model refuses no request, however long the last batch took.
   EXPECT_TRUE(WaitFor([this] {
     v1::PredictResponse response;
     return serving_.Predict(NamedMessage(), &response).ok();

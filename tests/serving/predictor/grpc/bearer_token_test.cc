@@ -24,7 +24,7 @@ class BearerTokenTest : public ::testing::Test {
   BearerTokenTest() { Write(kToken); }
   ~BearerTokenTest() override { std::filesystem::remove(path_); }
 
-  // In place of what was there, as a rotation does it.
+  // Replaces the file, as a rotation does.
   void Write(const std::string& text) {
     const std::string fresh = path_ + ".new";
     std::ofstream(fresh) << text << '\n';

@@ -55,7 +55,8 @@ TEST(ConnectionLimits, ACallTooManyWaitsAtItsClient) {
       WaitFor([&serving] { return serving.engine()->Snapshot().queued.work.examples > 0; }));
   Call late(serving.stub(), NamedMessage(), milliseconds(50));
   EXPECT_EQ(late.Wait().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
-  EXPECT_EQ(serving.engine()->telemetry().Read().in_flight, 2U);  // It never came.
+  // The late call never reached the server.
+  EXPECT_EQ(serving.engine()->telemetry().Read().in_flight, 2U);
   Call patient(serving.stub(), NamedMessage());
   gate.Open();
   ExpectGood(running.Wait(), running.response());
@@ -124,7 +125,7 @@ TEST(ConnectionLimits, AConnectionOfAgeIsToldToGoAndTheCallOnItEnds) {
   ExpectGood(running.Wait(), running.response());
 }
 
-// A server with a token, of which strangers are bounded unless it stands behind a proxy.
+// A server with a token. Strangers have a budget, unless the server is behind a proxy.
 class TokenServer {
  public:
   explicit TokenServer(bool behind_proxy = false) {
@@ -175,7 +176,7 @@ TEST(ConnectionLimits, KeepsAConnectionThatOnlyAsksWithAToken) {
 void SendEndlessHeaders(Socket* stranger, size_t bytes) {
   constexpr char kContinuation = 9;
   constexpr size_t kFrameBytes = 16000;
-  // Of a header "x", whose value has 2^28 characters.
+  // A header "x" whose value has 2^28 characters.
   stranger->Send(kHello + Frame(kHeaders, 0, 1, std::string("\0\1x\x7f\x81\xff\xff\x7f", 8)));
   for (size_t sent = 0; sent < bytes && !stranger->HasHungUp(); sent += kFrameBytes) {
     stranger->Send(Frame(kContinuation, 0, 1, std::string(kFrameBytes, 'v')));
@@ -201,14 +202,14 @@ TEST(ConnectionLimits, ResetsNoStrangerBehindAProxy) {
   EXPECT_EQ(serving.server()->strangers_reset(), 0U);
 }
 
-// Its headers tell who it is, long before the whole message is there.
+// The headers identify the client long before the whole message has arrived.
 TEST(ConnectionLimits, TakesAFirstMessageAboveTheBudgetOfStrangers) {
   TokenServer serving;
   v1::PredictRequest large = NamedMessage();
   large.set_request_id(std::string(8 * OpenConnections::kStrangerBytes, 'x'));
   for (int i = 0; i < 10; ++i) {
     v1::Predictor::Stub stub = serving.NewStub();
-    const grpc::Status status = serving.Predict(&stub, large);  // It has arrived whole.
+    const grpc::Status status = serving.Predict(&stub, large);  // The message arrives whole.
     EXPECT_EQ(status.error_message(), "request_id: expected at most 1024 bytes, got 2097152");
   }
   EXPECT_EQ(serving.server()->strangers_reset(), 0U);

@@ -39,7 +39,7 @@ class HealthServer {
   std::unique_ptr<grpc::Server> server_;
 };
 
-// A call whose request names the whole server.
+// A call with an empty request, which means the whole server.
 std::string EmptyCall(char stream, const std::string& path) {
   return BeginningOfACall(stream, path) + Frame(kData, 1, stream, std::string(5, '\0'));
 }

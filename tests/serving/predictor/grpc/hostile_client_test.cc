@@ -17,10 +17,10 @@
 namespace embershard::rpc {
 namespace {
 
-// Without reading what comes back.
+// Sends bytes, and does not read the answer.
 void SendAndHangUp(int port, const std::string& bytes) { Socket(port).Send(bytes); }
 
-// The beginning of a call whose message says that it has 60 MiB, of which 60,000 bytes come.
+// The beginning of a call. The message announces 60 MiB, but only 60,000 bytes follow.
 std::string BeginningOfALargeMessage() {
   std::string bytes = kPreface + Frame(kSettings, 0, 0, "") + BeginningOfACall(1, kPredict);
   bytes += Frame(kData, 0, 1, std::string("\0\x03\xc0\0\0", 5));
@@ -127,7 +127,7 @@ TEST(HostileClient, MayHoldBackTheEndsOfManyMessagesUntilMemoryIsShort) {
     return std::any_of(sockets.begin(), sockets.end(),
                        [](const auto& socket) { return socket->Ended(); });
   }));
-  // While memory is short gRPC may turn away anybody, with UNAVAILABLE: clients try again.
+  // While memory is short gRPC may turn any client away with UNAVAILABLE, and clients try again.
   sockets.clear();
   grpc::Status status;
   v1::PredictResponse response;
@@ -142,13 +142,13 @@ TEST(HostileClient, MayStayWithoutDelayingTheServersEnd) {
   Serving serving;
   Socket silent(serving.server()->port());
   silent.Send("PRI");
-  // Half a call and, behind it, so that its answer shows that the half has arrived, a watch.
+  // Half a call, then a watch. The watch's answer shows that the half call has arrived.
   Socket busy(serving.server()->port());
   constexpr char kEndOfStream = 1;
   busy.Send(BeginningOfALargeMessage() + BeginningOfACall(3, "/grpc.health.v1.Health/Watch") +
             Frame(kData, kEndOfStream, 3, std::string(5, '\0')));
   EXPECT_TRUE(WaitFor([&busy] { return busy.Got(kData); }));
-  // Where they delayed it, this test would not end in the time that it has.
+  // The test would exceed its time limit if these connections delayed Drain().
   serving.server()->Drain(std::chrono::hours(1));
 }
 

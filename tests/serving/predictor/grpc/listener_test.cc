@@ -117,7 +117,8 @@ TEST(Listener, GoesOnWhenFilesHadRunOut) {
     const FewFiles few(20);
     std::vector<File> sockets;
     while (sockets.empty() || sockets.back().is_open()) sockets.push_back(NewSocket());
-    sockets.resize(sockets.size() - 4);  // The one that is none, and room for three more.
+    // Drops the last one, which did not open, and makes room for three more.
+    sockets.resize(sockets.size() - 4);
     for (const File& socket : sockets) EXPECT_TRUE(Connect(socket, serving.server()->port()));
     EXPECT_TRUE(WaitFor([] { return !NewSocket().is_open(); }));
     ExpectGood(serving.Predict(NamedMessage(), &response), response);

@@ -1,4 +1,4 @@
-// What is no message of ours, or takes far more memory than bytes, is refused before it is parsed.
+// Messages that are not ours, or need far more memory than their bytes, are refused before parsing.
 
 #include <grpcpp/support/slice.h>
 #include <gtest/gtest.h>
@@ -64,25 +64,27 @@ TEST(ParseMessage, GivesWhatWasSentHoweverItIsCut) {
 TEST(ParseMessage, RefusesWhatIsNoMessage) {
   ExpectRefused("\xff\xff\xff\xff", kNotARequest);
   ExpectRefused(NamedMessage().SerializeAsString() + "\x32", kNotARequest);
-  ExpectRefused(NamedMessage().SerializeAsString() + "\x32\x7f", kNotARequest);  // Of 127 bytes.
-  ExpectRefused("\x32\xff\xff\xff\xff\x0f", kNotARequest);  // Of 4 GiB less one.
-  ExpectRefused("\x32\x02\x0a\x05", kNotARequest);          // A name longer than what it is in.
+  // Announces 127 bytes.
+  ExpectRefused(NamedMessage().SerializeAsString() + "\x32\x7f", kNotARequest);
+  ExpectRefused("\x32\xff\xff\xff\xff\x0f", kNotARequest);  // Announces 4 GiB less one byte.
+  ExpectRefused("\x32\x02\x0a\x05", kNotARequest);          // A name longer than its message.
   ExpectRefused("\x7b\x7c", kNotARequest);                  // A group.
-  ExpectRefused("\x32\x02\x7b\x7c", kNotARequest);          // In an input.
-  // An id that is read before the message ends in the middle of a field.
+  ExpectRefused("\x32\x02\x7b\x7c", kNotARequest);          // A group in an input.
+  // The id is read before the message ends in the middle of a field.
   ExpectRefused(std::string("\x42\x02\xff\xfe\x20", 5), kNotARequest);
 }
 
 TEST(ParseMessage, RefusesMoreFieldsThanAnyRequestHas) {
   constexpr int kMost = kMessageFieldsMax;
-  for (const std::string field : {"\x32", "\x3a", "\x52", "\x2a"}) {  // Three inputs, an output.
+  // Three kinds of inputs, and an output.
+  for (const std::string field : {"\x32", "\x3a", "\x52", "\x2a"}) {
     const std::string empty = field + std::string(1, '\0');
     ExpectRefused(Repeated(empty, kMost + 1), kTooMany);
     grpc::ByteBuffer buffer = Bytes(Repeated(empty, kMost));
     v1::PredictRequest request;
     EXPECT_TRUE(ParseMessage(&buffer, &request).ok());
   }
-  ExpectRefused(Repeated("\x78\x01", kMost + 1), kTooMany);  // Of no field of ours.
+  ExpectRefused(Repeated("\x78\x01", kMost + 1), kTooMany);  // An unknown field.
   v1::PredictRequest message = NamedMessage();
   v1::DenseValues* const dense = message.add_dense();
   for (int i = 0; i < kMost; ++i) {
@@ -108,13 +110,13 @@ TEST(ParseMessage, CountsTheFieldsOfEveryProtocolAtAnyDepth) {
   EXPECT_EQ(ParseMessage(&garbage, &sent).message(), "the message is not a ModelInferRequest");
 }
 
-// What packed varints of any kind take is bounded by their number.
+// The number of packed varints of any kind bounds their memory.
 using Contents = inference::InferTensorContents;
 
 void ExpectValuesBounded(const std::function<void(Contents*, int)>& add) {
   for (const int more : {0, 1}) {
     inference::ModelInferRequest sent;
-    // In two inputs: the message has one room for all.
+    // The limit is the message's: both inputs count.
     add(sent.add_inputs()->mutable_contents(), 1000);
     add(sent.add_inputs()->mutable_contents(), kMessageValuesMax - 1000 + more);
     grpc::ByteBuffer buffer = Bytes(sent.SerializeAsString(), 1 << 14);

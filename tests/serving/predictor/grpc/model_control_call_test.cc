@@ -52,7 +52,7 @@ class ModelControlCallTest : public ::testing::Test {
 
   ~ModelControlCallTest() override { server_->Shutdown(); }
 
-  // Calls, and gives the order that came of it.
+  // Sends a call, and returns the order that it became.
   Order Send(std::chrono::seconds timeout = std::chrono::seconds(30)) {
     context_.set_deadline(std::chrono::system_clock::now() + timeout);
     stub_->async()->Predict(&context_, &request_, &response_,

@@ -25,7 +25,7 @@ namespace {
 
 using inference::GRPCInferenceService;
 
-// One call to load, which another thread ends.
+// A load request whose call ends on another thread.
 class LoadCall {
  public:
   explicit LoadCall(GRPCInferenceService::Stub* stub) {
@@ -77,7 +77,7 @@ class OipModelControlTest : public ::testing::Test {
     control_.reset();
   }
 
-  // Has loads wait until Open().
+  // Loads wait until Open() from now on.
   void Close() {
     source_->before_load = [this](auto...) {
       if (is_first_.exchange(false)) running_.set_value();
@@ -107,7 +107,7 @@ class OipModelControlTest : public ::testing::Test {
     return stub_->RepositoryModelUnload(&context, request, &response);
   }
 
-  // For example "ranker 1 UNAVAILABLE (not loaded)".
+  // Lines such as "ranker 1 UNAVAILABLE (not loaded)".
   std::vector<std::string> Index(bool only_ready = false) {
     inference::RepositoryIndexRequest request;
     inference::RepositoryIndexResponse response;
@@ -123,7 +123,7 @@ class OipModelControlTest : public ::testing::Test {
     return lines;
   }
 
-  // Takes the first call that ends from `calls`, and gives how it ended.
+  // Removes the first call that ends from `calls`, and returns its status.
   static grpc::Status Refused(std::vector<std::unique_ptr<LoadCall>>* calls) {
     auto found = calls->end();
     const bool has_ended = WaitFor([&] {

@@ -1,4 +1,4 @@
-// What the tests of streams share: requests with ids, and a client's end of a stream.
+// Helpers for the tests of streams: requests with ids, and a client's end of a stream.
 
 #pragma once
 
@@ -16,7 +16,7 @@ inline v1::PredictRequest Asking(const std::string& id) {
   return message;
 }
 
-// One that is refused at once.
+// A request that is refused at once.
 inline v1::PredictRequest BadlyAsking(const std::string& id) {
   v1::PredictRequest message = Asking(id);
   message.set_num_examples(0);
@@ -54,7 +54,7 @@ class Stream {
   void HalfClose() { call_->WritesDone(); }
   void Cancel() { context_.TryCancel(); }
 
-  // The next answer. One without anything where there is none.
+  // The next answer, or an empty one at the end of the stream.
   v1::PredictResponse Read() {
     v1::PredictResponse response;
     EXPECT_TRUE(call_->Read(&response));

@@ -1,4 +1,4 @@
-// What a stream bounds: requests in flight, answers that nobody reads, deadlines, the queue.
+// Limits of a stream: requests in flight, unread answers, deadlines and the queue.
 
 #include <gtest/gtest.h>
 
@@ -25,11 +25,11 @@ TEST(PredictStream, ReadsNoMoreThanItMayHaveInFlight) {
   Stream stream(serving.stub());
   for (int i = 0; i < 8; ++i) ASSERT_TRUE(stream.Write(Asking("r")));
   EXPECT_TRUE(WaitFor([&serving] { return Counted(&serving).in_flight == 3; }));
-  for (int i = 0; i < 20; ++i) {  // Each comes behind all eight on the connection.
+  for (int i = 0; i < 20; ++i) {  // Each arrives after all eight on the same connection.
     v1::PredictResponse response;
     EXPECT_EQ(serving.Predict(BadlyAsking("b"), &response).error_code(),
               grpc::StatusCode::INVALID_ARGUMENT);
-    EXPECT_LE(Counted(&serving).in_flight, 4U);  // With the refused one, if it still counts.
+    EXPECT_LE(Counted(&serving).in_flight, 4U);  // The refused call may still count.
   }
   EXPECT_LE(Queued(&serving), 3U);
   gate.Open();
@@ -49,7 +49,7 @@ TEST(PredictStream, AClientThatReadsNothingHoldsUpNobodyElseAndGetsAllWhenItRead
       if (!stream.Write(Asking(id))) return;
     }
   });
-  // What lies in the windows of both sides, and four.
+  // The answers that fit the windows of both sides, and four more.
   EXPECT_TRUE(WaitFor([&serving] { return Counted(&serving).Count(Outcome::kOk) >= 4; }));
   for (int i = 0; i < 100; ++i) {
     v1::PredictResponse response;
@@ -87,7 +87,7 @@ TEST(PredictStream, ReadsNoMoreThanItMayHold) {
     v1::PredictResponse response;
     EXPECT_EQ(serving.Predict(BadlyAsking("b"), &response).error_code(),
               grpc::StatusCode::INVALID_ARGUMENT);
-    EXPECT_LE(Counted(&serving).in_flight, 3U);  // With the refused one, if it still counts.
+    EXPECT_LE(Counted(&serving).in_flight, 3U);  // The refused call may still count.
   }
   gate.Open();
   for (int i = 0; i < kRequests; ++i) ExpectGoodFor("r", stream.Read());

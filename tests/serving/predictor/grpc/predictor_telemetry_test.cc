@@ -21,7 +21,7 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 using std::chrono::seconds;
 
-// Users whose age decides what becomes of their request.
+// Ages for which the model behaves in another way.
 constexpr float kFails = 101;
 constexpr float kGivesNan = 102;
 constexpr float kFillsMemory = 103;
@@ -76,7 +76,7 @@ class Traffic {
   uint64_t bytes_sent_ = 0;
 };
 
-// What the parser and validation refuse.
+// Sends requests that the parser or validation refuses.
 void SendRefused(Traffic* traffic) {
   v1::PredictRequest message = NamedMessage();
   message.set_model("other");
@@ -179,7 +179,8 @@ TEST(PredictorTelemetry, CountsWhatComesWhileTheServerStops) {
   const auto running = traffic.Begin(NamedMessage());
   gate.WaitUntilRunning();
   std::thread drain([&serving] { serving.server()->Drain(seconds(60)); });
-  // Refused from some moment on. Until then a bad request shows that the server takes them.
+  // The server refuses all requests soon after Drain() begins. Until then it answers a bad request
+  // with another error.
   v1::PredictRequest bad = NamedMessage();
   bad.set_model("other");
   EXPECT_TRUE(WaitFor([&] { return traffic.Ask(bad) == grpc::StatusCode::UNAVAILABLE; }));
@@ -219,7 +220,7 @@ TEST(PredictorTelemetry, CountsEachOfManyCallsAtOnce) {
 TEST(PredictorTelemetry, DescribesASlowCallAndWhoMadeIt) {
   Serving serving(std::make_unique<FakeModel>(), {}, {}, nanoseconds(1));
   v1::PredictRequest message = NamedMessage();
-  message.set_request_id(std::string(127, 'x') + "é");  // One byte beyond what is kept.
+  message.set_request_id(std::string(127, 'x') + "é");  // One byte more than is kept.
   grpc::ClientContext context;
   context.AddMetadata("traceparent", "00-" + std::string(200, 'a'));
   v1::PredictResponse response;
@@ -255,7 +256,7 @@ TEST(PredictorTelemetry, DescribesSlowCallsThatFailed) {
   EXPECT_EQ(slow[0].outcome, Outcome::kNotFound);
   EXPECT_EQ(slow[0].message, "model 'other' is not served here, expected 'fake' version 3");
   EXPECT_EQ(slow[0].examples, 2U);
-  EXPECT_EQ(slow[0].ids, 0U);  // Nobody counted them.
+  EXPECT_EQ(slow[0].ids, 0U);  // The ids were not counted.
   EXPECT_EQ(slow[0].traceparent, "");
   EXPECT_EQ(slow[6].outcome, Outcome::kNotFinite);
   EXPECT_EQ(slow[6].ids, 7U);

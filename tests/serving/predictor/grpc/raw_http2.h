@@ -41,13 +41,13 @@ class Socket {
     EXPECT_TRUE(sent != 0 || bytes.empty());
   }
 
-  // Whether the server has ended the stream or hung up. Does not wait.
+  // True if the server has ended the stream or hung up. Does not wait.
   bool Ended() { return HasHungUp() || Has(kRstStream); }
 
-  // Whether a frame of that type has come. Does not wait.
+  // True if a frame of that type has arrived. Does not wait.
   bool Got(char type) { return HasHungUp() || Has(type); }
 
-  // All that has come so far. Does not wait.
+  // All bytes that have arrived. Does not wait.
   const std::string& received() {
     HasHungUp();
     return received_;

@@ -151,7 +151,7 @@ TEST_F(RecorderTest, TakesTheShareThatWasAskedOfAllCalls) {
   const Recording recording = Read(options_.path);
   EXPECT_NEAR(static_cast<double>(recording.calls.size()), 1000, 110);  // Four deviations.
   EXPECT_EQ(recording.header.share(), 0.25);
-  // From all of the run.
+  // The calls come from all parts of the run.
   ASSERT_FALSE(recording.calls.empty());
   EXPECT_LT(recording.calls.front().arrival_unix_us(), 100);
   EXPECT_GT(recording.calls.back().arrival_unix_us(), 3900);

@@ -1,4 +1,4 @@
-// What a server records of the calls that it gets.
+// Recordings of the calls that a server receives.
 
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ using std::chrono::system_clock;
 // The server offers each call once gRPC is done with it.
 class RecordingServerTest : public ::testing::Test {
  protected:
-  // What a server recorded while `ask` was called.
+  // Recording of a server while `ask` was called.
   Recording RecordedBy(const std::function<void(Serving*)>& ask) {
     ServerOptions options;
     options.record = options_;
@@ -109,7 +109,7 @@ TEST_F(RecordingServerTest, ServesOnWhenTheDiskIsFull) {
       v1::PredictResponse response;
       ExpectGood(serving->Predict(PackedMessage(), &response), response);
     }
-    EXPECT_TRUE(WaitFor([&told] { return told > 0; }));  // Calls are recorded behind their answers.
+    EXPECT_TRUE(WaitFor([&told] { return told > 0; }));  // A call is recorded after its answer.
   });
   EXPECT_EQ(told, 1);
 }

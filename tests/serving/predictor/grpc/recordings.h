@@ -34,7 +34,7 @@ struct Recording {
   std::vector<v1::RecordedCall> calls;
 };
 
-// All of a file that ends with a whole message.
+// Reads a file that ends with a whole message.
 inline Recording Read(const std::filesystem::path& path) {
   const std::string file = Contents(path);
   std::vector<std::string> messages;

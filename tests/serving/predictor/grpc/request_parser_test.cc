@@ -12,7 +12,7 @@
 namespace embershard::rpc {
 namespace {
 
-// What a request says that it holds; protobuf's own account of the message is the oracle.
+// Compares `held_bytes` with protobuf's own account of the message.
 void ExpectHeldAbout(const v1::PredictRequest& message, uint64_t slack) {
   auto engine = Engine::Start(std::make_unique<FakeModel>(), {});
   ASSERT_TRUE(engine.ok());
@@ -23,7 +23,7 @@ void ExpectHeldAbout(const v1::PredictRequest& message, uint64_t slack) {
   EXPECT_LE(request.held_bytes, message.SpaceUsedLong() + slack);
 }
 
-// Nine strings, and the characters that fit into a string itself.
+// Nine strings, each with the 15 characters that fit into the string itself.
 constexpr uint64_t kStrings = 9 * (sizeof(std::string) + 15);
 
 TEST(ParseRequest, APackedRequestHoldsItsStrings) {

@@ -88,7 +88,7 @@ TEST(Server, AnswersManyAtOnceEachItsOwn) {
     for (int i = 0; i < 64; ++i) {
       v1::PredictRequest message = i % 2 == 0 ? NamedMessage() : PackedMessage();
       message.set_request_id(std::to_string(i));
-      // Every eighth is bad, and its neighbours in the batch are not to notice.
+      // Every eighth request is bad. Its neighbours in the batch are to be answered all the same.
       if (i % 8 == 7) message.mutable_packed()->mutable_values()->append(8, '\0');
       calls.push_back(std::make_unique<Call>(serving.stub(), message));
     }
@@ -110,7 +110,7 @@ TEST(Server, TellsARefusedClientWhenToRetry) {
   Serving serving(gate.model(), options, {.retry_pushback = milliseconds(35)});
   Call running(serving.stub(), NamedMessage());
   gate.WaitUntilRunning();
-  // Of two that find the model busy, one waits and one is refused.
+  // The model is busy: one of two requests waits, and the other is refused.
   Call first(serving.stub(), NamedMessage());
   Call second(serving.stub(), NamedMessage());
   EXPECT_TRUE(WaitFor([&serving] { return CountOf(&serving, Outcome::kQueueFull) == 1; }));
@@ -179,7 +179,7 @@ TEST(Server, SparesTheModelCallsThatWereCancelledWhileTheyWaited) {
         WaitFor([&serving] { return serving.engine()->Snapshot().queued.work.examples == 100; }));
     for (const auto& call : calls) call->Cancel();
   }
-  // Answered behind the cancellations, which came first on the same connection.
+  // These are answered after the cancellations, which arrived first on the same connection.
   for (int i = 0; i < 20; ++i) EXPECT_EQ(Check(serving.channel(), "").answer, kServing);
   gate.Open();
   serving.server()->Drain(seconds(30));
@@ -273,8 +273,8 @@ TEST(Server, DrainAnswersTheAcceptedRefusesTheRestAndClosesThePort) {
   EXPECT_TRUE(
       WaitFor([&serving] { return serving.engine()->Snapshot().queued.work.examples > 0; }));
   std::thread drain([&serving] { serving.server()->Drain(seconds(60)); });
-  // Refused from some moment on, while the two above still wait for the model. Until then
-  // a request that is bad shows that the server still takes requests.
+  // The server refuses all requests soon after Drain() begins, while the two calls above still wait
+  // for the model. Until then it answers a bad request with another error.
   grpc::Status refused;
   EXPECT_TRUE(WaitFor([&serving, &refused] {
     v1::PredictResponse response;

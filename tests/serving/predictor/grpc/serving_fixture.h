@@ -183,7 +183,7 @@ class Serving {
   std::unique_ptr<v1::Predictor::Stub> stub_;
 };
 
-// Of the version, and of calls for none.
+// Counts of the version, and of calls that reached no version.
 inline TelemetrySnapshot Counted(Serving* serving) {
   TelemetrySnapshot all = serving->engine()->telemetry().Read();
   const TelemetrySnapshot others = serving->served()->telemetry().Read();

@@ -97,14 +97,14 @@ double CodeAt(const TestTable& table, int64_t row, size_t column) {
   return (codes[column / 2] >> (column % 2 * 4)) & 15;
 }
 
-// What bag_sums.h says of up to 32 rows of codes, after `sum`. Doubles hold every whole number.
+// Adds up to 32 rows of codes to `sum` as bag_sums.h describes. Doubles hold every whole number.
 float AddGroup(float sum, const TestTable& table, const std::vector<int64_t>& rows, size_t column) {
   double largest = 0;
   for (const int64_t row : rows) {
     const double scale = ValueOfHalf(HalfAt(table, row, 0));
     if (!std::isinf(scale)) largest = std::max(largest, scale);
   }
-  // The largest scale is below 2^15 units, and the smallest number of a half is one at least.
+  // The largest scale is below 2^15 units. A unit is at least the smallest positive half.
   const double unit = std::max(std::ldexp(1, std::ilogb(std::max(largest, 1e-9)) - 14), 0x1p-24);
   double whole = 0;
   float others = 0;
@@ -127,7 +127,7 @@ float AddGroup(float sum, const TestTable& table, const std::vector<int64_t>& ro
   return alike < rows.size() ? sum + others : sum;
 }
 
-// What bag_sums.h promises, value by value: each rounded where it says so.
+// The sum that bag_sums.h promises, rounded at the places that it names.
 float PlainSum(const TestTable& table, const Lists& lists, size_t bag, size_t column, bool weighted,
                bool mean) {
   const auto begin = static_cast<size_t>(lists.offsets[bag]);
@@ -209,7 +209,7 @@ std::vector<Case> Cases() {
   std::vector<Case> cases;
   for (const WeightType weights :
        {WeightType::kInt8, WeightType::kInt4, WeightType::kFp16, WeightType::kFp32}) {
-    // Around the vectors of 8 and 16, and the 8 of them that are summed at once.
+    // Dims around vectors of 8 and 16, and around the 8 vectors that are summed at once.
     for (const int64_t dim : {1,  2,  3,  4,  5,  6,  7,   8,   9,   10,  11,  12,  13,  15,
                               16, 17, 20, 60, 64, 68, 100, 124, 127, 128, 129, 132, 133, 260}) {
       cases.push_back({weights, dim});

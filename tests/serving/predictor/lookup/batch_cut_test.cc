@@ -93,7 +93,7 @@ TEST(BatchCut, TasksAreThePiecesInOrder) {
     next = task.piece_end;
   }
   EXPECT_EQ(next, share.pieces.size());
-  EXPECT_GT(share.tasks.size(), 4U);  // 0.9 MB are worth more than one turn.
+  EXPECT_GT(share.tasks.size(), 4U);  // 0.9 MB are enough for several tasks.
 }
 
 TEST(BatchCut, PiecesOf512BagsOfAPartFollowOneAnother) {

@@ -100,7 +100,7 @@ Status OpenLookup::TryRun(const Bags& bags, Pooled* pooled) const {
                       .offsets = input.offsets.data(),
                       .weights = input.weights.data()});
   }
-  // What a lookup leaves out stays NaN.
+  // Values that the lookup does not write stay NaN.
   constexpr float kNothing = std::numeric_limits<float>::quiet_NaN();
   const Schema& schema = package_->schema();
   pooled->request.assign(bags.requests * schema.request_pooled_columns, kNothing);

@@ -145,7 +145,7 @@ TEST(ShardedLookup, ABatchWithoutBagsIsFine) {
   EXPECT_TRUE(pooled.example.empty());
 }
 
-// What a row of the table looks like.
+// Weight type and dim of a table's rows.
 struct Row {
   WeightType weights;
   int64_t dim;

@@ -31,7 +31,7 @@ using testing::RandomBags;
 using testing::ShardOf;
 using testing::TestTable;
 
-// The calling thread does everything, or every device has threads that it wakes each time.
+// Either the calling thread does everything, or every device has threads that are woken each time.
 const std::vector<ShardedLookupOptions> kThreadings = {
     {.threads = 1, .alone_bytes = UINT64_MAX},
     {.threads = 1, .alone_bytes = 0},
@@ -83,7 +83,7 @@ void ExpectLikeUnsharded(const std::vector<std::string>& devices, const json& sh
         continue;
       }
       for (size_t i = 0; i < expected.sequences.size(); ++i) {
-        ExpectSameBits(got.sequences[i], expected.sequences[i]);  // Nothing of them is added up.
+        ExpectSameBits(got.sequences[i], expected.sequences[i]);  // Sequences are not summed.
       }
       for (const Scope scope : {Scope::kRequest, Scope::kExample}) {
         const auto exact = ExpectedOf(whole.package(), EveryKindOfTable(), bags, scope);
@@ -174,7 +174,7 @@ TEST(ShardedPlans, PlansCutAtRandomGiveTheSumsOfTheirParts) {
 }
 
 TEST(ShardedPlans, PartsOfRowsAreAddedInTheOrderOfRowsWhicheverDeviceIsFirst) {
-  // 1e8 + 1 - 1e8 is 0 from the left in float32, and 1 where the large ones meet first.
+  // 1e8 + 1 - 1e8 is 0 in float32 from left to right, but 1 if the large numbers are added first.
   const std::vector<float> partial = {1e8F, 1.0F, -1e8F};
   TestTable table = MakeTable("table", WeightType::kFp16, 3, 4, 1);
   std::fill(table.bytes.begin(), table.bytes.end(), 0);

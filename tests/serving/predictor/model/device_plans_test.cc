@@ -85,7 +85,7 @@ std::unique_ptr<Model> Load(const std::filesystem::path& folder, const std::stri
   return std::move(*model);
 }
 
-// What is added up for each pooled value, and how many of it.
+// For each pooled value, the sum of magnitudes and the error that it allows.
 struct Sums {
   std::vector<double> magnitudes;
   std::vector<double> allowed;  // Relative to the magnitudes.
@@ -230,7 +230,7 @@ TEST(DeviceModelLookups, HalfTransfersRoundWhatOtherDevicesLookUp) {
     different += other.outputs[1][i] == value ? 0 : 1;
   }
   EXPECT_GT(different, 0U);
-  // Transfers are counted: of half the bytes here.
+  // Copied bytes are counted; here they are halved.
   EXPECT_LT((*halves)->device_loads()[0].copied_bytes, whole->device_loads()[0].copied_bytes);
 }
 

@@ -99,7 +99,7 @@ TEST_F(PackageModelTest, RunsTheLookupAndTheProgramOverASlot) {
 
   ASSERT_EQ(slot.outputs.size(), 3);
   ASSERT_EQ(slot.outputs[0].size(), 3);
-  const double tolerance = 1e-4;  // Of sums around a few hundred, in float.
+  const double tolerance = 1e-4;  // The sums are a few hundred, in float32.
   EXPECT_NEAR(slot.outputs[0][0], 100 + UserSum(3) + 10 + 2 * ItemSum(4), tolerance);
   EXPECT_NEAR(slot.outputs[0][1], 200 + 20 + 2 * ItemSum(5), tolerance);
   EXPECT_NEAR(slot.outputs[0][2], 200 + 30 + 2 * ItemSum(6), tolerance);
@@ -130,7 +130,7 @@ TEST_F(PackageModelTest, LoadedInTheBackgroundItsOwnThreadsDoNotGiveWay) {
   auto model = LoadPackageModel(folder_.path(), options);
   ASSERT_TRUE(model.ok()) << model.status().message();
   EXPECT_GE(ThreadsThatGiveWay(), 1U);
-  background.reset();  // What the dense program started there for itself ends with it.
+  background.reset();  // Also ends the threads that the dense program started there.
   EXPECT_TRUE(WaitFor([] { return ThreadsThatGiveWay() == 0; }));
   Slot slot = SlotOfThree();
   EXPECT_TRUE((*model)->Run(slot).ok());

@@ -43,7 +43,7 @@ TEST(AddressRange, MapsFilesBehindOneAnother) {
     const File file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
     ASSERT_TRUE(range->MapFile(place * PageBytes(), PageBytes(), file, PageBytes()).ok());
   }
-  // The files are closed by now; what they hold is there, and zeros behind it.
+  // The files are closed by now. Their bytes are mapped, with zeros after them.
   EXPECT_EQ(std::memcmp(range->base(), "page 0\0", 7), 0);
   EXPECT_EQ(std::memcmp(range->base() + PageBytes(), "page 1\0", 7), 0);
 }

@@ -19,7 +19,7 @@
 
 namespace {
 
-// Runs before a file or folder below a package is opened, with its name, unless it runs already.
+// Called with the name before a file or folder of a package is opened. Not called recursively.
 std::function<void(const std::string&)> before_openat;
 
 }  // namespace
@@ -53,7 +53,7 @@ class Exchanged {
  public:
   const std::filesystem::path& folder() const { return package_.folder(); }
 
-  // Opens it, with `before` before each step.
+  // Opens the package, and calls `before` before each step.
   Result<std::unique_ptr<Package>> Open(const Step& before, const std::string& plan = "") {
     before_openat = before;
     auto opened = Package::Open(folder(), {.residency = TableResidency::kMmap, .plan = plan});
@@ -61,7 +61,7 @@ class Exchanged {
     return opened;
   }
 
-  // What is left of the old folder is removed.
+  // Exchanges the package for a copy with one plan more, and removes the old one.
   void AddPlan(const std::string& name) {
     Draft other;
     std::filesystem::remove_all(other.folder());

@@ -174,7 +174,7 @@ TEST(Manifest, TakesTransforms) {
 }
 
 struct BadField {
-  const char* name;  // Of the case.
+  const char* name;  // Name of the test case.
   const char* message;
   std::function<void(Json&)> edit;
 };

@@ -136,7 +136,7 @@ TEST_P(TablesOf, AreRefusedWhereAFolderIsALink) {
       << tables.status().message();
 }
 
-// What the second of two packages reads that have tables in common.
+// Opens a second package that has tables in common with the first.
 class SharedTables : public TablesOf {
  protected:
   std::unique_ptr<TableStore> OpenShared(const std::filesystem::path& folder,
@@ -159,7 +159,7 @@ INSTANTIATE_TEST_SUITE_P(Residency, SharedTables,
 
 TEST_P(SharedTables, ATableThatIsLoadedIsNotReadAgain) {
   const auto first = OpenShared(GoldenFolder(), GoldenManifest());
-  const Draft draft;  // Its files would be refused if they were read.
+  const Draft draft;  // Reading its files would fail.
   for (const auto& [file, spec] : GoldenManifest().files) {
     if (!file.starts_with("tables/")) continue;
     testing::WriteFile(draft.folder() / file, std::string(spec.bytes, 'x'));

@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string Pem(const char* key) {
-  // What stands before the 32 bytes of an Ed25519 key in its SubjectPublicKeyInfo (RFC 8410).
+  // The text begins with the SubjectPublicKeyInfo header of an Ed25519 key (RFC 8410).
   return std::string("-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEA") + key +
          "\n-----END PUBLIC KEY-----\n";
 }
@@ -29,7 +29,7 @@ std::string FromHex(const std::string& digits) {
   return bytes;
 }
 
-// TEST 1: of nothing. TEST 2: of one byte, 0x72.
+// TEST 1 signs no bytes. TEST 2 signs one byte, 0x72.
 const std::string kFirstKey = Pem("11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=");
 const std::string kFirst = FromHex(
     "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e065224901555fb8821590a33bacc61e39701cf9b4"
@@ -39,7 +39,7 @@ const std::string kSecond = FromHex(
     "92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da085ac1e43e15996e458f3613d0f11d"
     "8c387b2eaeb4302aeeb00d291612bb0c00");
 
-// Of P-256: a key that is no Ed25519 key.
+// A P-256 key, which is not an Ed25519 key.
 constexpr char kOtherKind[] =
     "-----BEGIN PUBLIC KEY-----\n"
     "MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEaxfR8uEsQkf4vOblY6RA8ncDfYEt6zOg9KE5RdiYwpZP40Li/hp/m47n\n"

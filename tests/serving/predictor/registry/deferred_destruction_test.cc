@@ -26,7 +26,7 @@ TEST(DeferredDestruction, AnEngineWhoseBatchNeverEndsHoldsUpNoOther) {
   stuck.WaitUntilRunning();
   Engine* const ending = first.get();
   first.reset();
-  // Until it is being stopped: what comes then is refused at once.
+  // Sends requests until the engine is being stopped: then they are refused at once.
   std::vector<std::future<Answer>> others;
   do {
     others.push_back(Predict(ending, GoodInputs()));

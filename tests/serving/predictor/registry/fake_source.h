@@ -18,16 +18,15 @@
 
 namespace embershard {
 
-// What is in the public fields may change while nothing is being loaded, loads that were given up
-// included.
+// The public fields may change only while no load runs, including loads that were given up.
 class FakeSource final : public ModelSource {
  public:
   std::map<std::string, std::vector<int64_t>> there = {{"ranker", {1}}};
   std::set<std::string> unreadable;        // Models whose folder cannot be read.
-  std::map<int64_t, std::string> digests;  // By version. None: empty.
+  std::map<int64_t, std::string> digests;  // By version; empty if missing.
   std::map<std::string, Labels> labels;
   bool labels_are_broken = false;
-  bool is_gone = false;  // Cannot be looked at.
+  bool is_gone = false;  // The repository cannot be read.
   std::set<int64_t> broken;
   std::map<int64_t, MemoryParts> memory;
   std::function<void(int64_t version, const LoadContext& context)> before_load =
@@ -93,7 +92,7 @@ class FakeSource final : public ModelSource {
   }
 
  private:
-  mutable std::mutex mutex_;  // A load that was given up may end beside another.
+  mutable std::mutex mutex_;  // A load that was given up may end while another runs.
   std::vector<int64_t> loaded_;
   std::vector<bool> in_background_;
 };

@@ -66,7 +66,7 @@ class LoadTimeoutTest : public ::testing::Test {
     return loader_->Refresh();
   }
 
-  // The version that answers, 0 where none does.
+  // The version that answers, or 0 if none does.
   int64_t Found(int64_t version = 0, const char* label = "") {
     const auto engine = served_.Find("ranker", version, label);
     return engine.ok() ? (*engine)->manifest().version : 0;

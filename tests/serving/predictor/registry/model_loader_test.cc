@@ -35,7 +35,7 @@ class ModelLoaderTest : public ::testing::Test {
     return loader_->Load(model, version, swap, &unserved_seconds_);
   }
 
-  // The version that answers, 0 where none does.
+  // The version that answers, or 0 if none does.
   int64_t Found(const char* model, int64_t version = 0, const char* label = "") {
     const auto engine = served_.Find(model, version, label);
     return engine.ok() ? (*engine)->manifest().version : 0;
@@ -45,11 +45,11 @@ class ModelLoaderTest : public ::testing::Test {
   const std::shared_ptr<FakeSource> shared_source_ = std::make_shared<FakeSource>();
   FakeSource& source_ = *shared_source_;
   std::unique_ptr<ModelLoader> loader_;
-  // What was reported since the last call.
+  // Events since the last call.
   std::vector<std::string> Events() { return std::exchange(events_, {}); }
 
   std::vector<std::string> events_;
-  std::string message_;  // Of the last one.
+  std::string message_;  // Message of the last event.
   double unserved_seconds_ = 0;
 };
 
@@ -216,7 +216,7 @@ TEST_F(ModelLoaderTest, NameThatOnlyTheRequestGaveIsNotReported) {
   EXPECT_EQ(Load("finder").message(), "model 'finder' is not in the repository");
   EXPECT_EQ(Load("finder", 1).message(), "model 'finder' is not in the repository");
   EXPECT_EQ(Events(), std::vector<std::string>());
-  source_.there.clear();  // Of what is served, it is.
+  source_.there.clear();  // A model that is served reports the failure.
   EXPECT_EQ(Load("ranker").code(), StatusCode::kNotFound);
   EXPECT_EQ(Events(), (std::vector<std::string>{"load_failed 0", "differs_on_disk 1"}));
 }
@@ -326,7 +326,7 @@ TEST_F(ModelLoaderTest, AVersionThatDoesNotFitIsRefusedAndSharedPartsCountOnce) 
       "that are taken and 110 more"))
       << status.message();
   EXPECT_EQ(Found("ranker"), 2);
-  ASSERT_TRUE(Load("ranker", 0, Swap::kReplace).ok());  // The old one goes first.
+  ASSERT_TRUE(Load("ranker", 0, Swap::kReplace).ok());  // The old version is unloaded first.
   EXPECT_EQ(Found("ranker"), 3);
   EXPECT_GT(unserved_seconds_, 0);
 }
@@ -348,7 +348,7 @@ TEST_F(ModelLoaderTest, MemoryBudgetCountsVersionsThatStillDrain) {
   options.memory_budget = 125;
   options.drain_wait = std::chrono::milliseconds(10);
   Start(options);
-  std::shared_ptr<Engine> draining = *served_.Find("ranker", 1, "");  // As a request holds it.
+  std::shared_ptr<Engine> draining = *served_.Find("ranker", 1, "");  // Held as by a request.
   source_.there["ranker"] = {1, 2};
   ASSERT_TRUE(loader_->Refresh().ok());
   source_.there["ranker"] = {1, 2, 3};
@@ -408,7 +408,7 @@ TEST_F(ModelLoaderTest, AModelThatWasUnloadedComesBackWhenItIsAskedFor) {
   ASSERT_TRUE(loader_->Unload("finder", 0).ok());
   ASSERT_TRUE(loader_->Refresh().ok());
   EXPECT_EQ(Found("finder"), 0);
-  EXPECT_EQ(Found(""), 1);  // The only one now.
+  EXPECT_EQ(Found(""), 1);  // The only model now.
   ASSERT_TRUE(Load("finder").ok());
   EXPECT_EQ(Found("finder"), 7);
 }

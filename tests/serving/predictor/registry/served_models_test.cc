@@ -99,10 +99,10 @@ TEST(ServedModels, RoutesAShareOfTheRequestsForTheDefaultToALabel) {
   const std::map<int64_t, int> routed = Routed(served);
   EXPECT_EQ(routed.size(), 2U);
   EXPECT_NEAR(routed.at(5), 50, 25);
-  EXPECT_EQ(routed, Routed(served));  // By the keys.
+  EXPECT_EQ(routed, Routed(served));  // The key decides.
   EXPECT_EQ(Routed(served, 2), (std::map<int64_t, int>{{2, 100}}));
   EXPECT_EQ(Routed(served, 0, "stable"), (std::map<int64_t, int>{{1, 100}}));
-  EXPECT_EQ(Found(served, "ranker", 0, ""), "ranker 1");  // Not for predictions.
+  EXPECT_EQ(Found(served, "ranker", 0, ""), "ranker 1");  // Find() does not route.
 }
 
 TEST(ServedModels, RoutesAllRequestsToTheDefaultWithoutTheLabel) {
@@ -193,7 +193,7 @@ TEST(ServedModels, AnEngineThatIsReplacedEndsBehindItsLastAnswer) {
 
 TEST(ServedModels, AnEngineGivesItsMemoryBackInTheBackground) {
   ServedModels served;
-  std::atomic<int> policy = -1;  // Of the thread that the model ends on.
+  std::atomic<int> policy = -1;  // Policy of the thread on which the model ends.
   auto model = Version("fake", 1);
   const auto tell = [&policy](void*) { policy = sched_getscheduler(0); };
   model->loads = [end = std::shared_ptr<void>(nullptr, tell)] { return std::vector<DeviceLoad>(); };
@@ -282,7 +282,7 @@ class Looping {
   std::future<Answer> Send(const char* model, const char* label = "") {
     return Predict(served.Find(model, 0, label)->get(), GoodInputs());
   }
-  // Sends a request to the version, which is answered when the version is withdrawn.
+  // Sends a request to the looping version. It is answered when the version is withdrawn.
   void Withdraw() {
     const auto engine = served.Find("ranker", options_.looping, "");
     ASSERT_TRUE(engine.ok());
@@ -333,7 +333,7 @@ TEST(ServedModels, ALoopingCanaryIsWithdrawnAndTheOthersRecover) {
   EXPECT_EQ(two.served.Find("ranker", 0, "canary").status().code(), StatusCode::kNotFound);
   ExpectGood(two.Send("other").get());
   ExpectGood(two.Send("ranker").get());
-  EXPECT_FALSE(two.told.contains(""));  // One replacement of two: the server serves.
+  EXPECT_FALSE(two.told.contains(""));  // One of two replacements is used: the server still serves.
 }
 
 TEST(ServedModels, WithdrawnDefaultVersionIsReplacedByThePreviousStableVersion) {
@@ -360,7 +360,7 @@ TEST(ServedModels, WithdrawnDefaultVersionSendsNoRequestToTheCanary) {
     EXPECT_TRUE(routed.ok() || routed.status().code() == StatusCode::kUnavailable);
     canary += routed.ok() ? 1 : 0;
   }
-  EXPECT_NEAR(canary, 50, 25);  // The share of the traffic that is configured, and no more.
+  EXPECT_NEAR(canary, 50, 25);  // The share is the configured one, and no more.
 }
 
 TEST(ServedModels, ALostDeviceFailsItsBatchAndTheHealthOfAll) {
@@ -396,7 +396,7 @@ TEST(ServedModels, NothingIsServedToHealthOnceAsManyWorkersAsSlotsWereReplaced) 
   one.Withdraw();
   EXPECT_TRUE(one.served.exhausted());
   EXPECT_TRUE(one.told.contains("") && !one.told.at(""));
-  ExpectGood(one.Send("other").get());  // What is served is answered all the same.
+  ExpectGood(one.Send("other").get());  // Versions that are served still answer.
 }
 
 }  // namespace

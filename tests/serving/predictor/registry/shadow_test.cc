@@ -101,7 +101,7 @@ class Shadowing {
   uint64_t Dropped(ShadowDrop why) const {
     return Counted().shadow_dropped[static_cast<size_t>(why)];
   }
-  // Waits until so many requests were copied or dropped, which is behind their answers.
+  // Waits until that many requests were copied or dropped, which happens after their answers.
   [[nodiscard]] bool WaitForSampled(uint64_t requests) const {
     return WaitFor([this, requests] { return Counted().shadow_sent + Dropped() == requests; });
   }
@@ -118,7 +118,8 @@ TEST(Shadow, ComparesTheScoresOfACopyWithThoseGiven) {
   Shadowing shadowing(std::move(model));
   const Answer answer = shadowing.Ask();
   ASSERT_TRUE(answer.status.ok()) << answer.status.message();
-  EXPECT_EQ(answer.response.outputs[0].values, kGoodScores);  // Not the shadow's.
+  // The version's scores, not the shadow's.
+  EXPECT_EQ(answer.response.outputs[0].values, kGoodScores);
   EXPECT_TRUE(WaitFor([&] { return shadowing.Compared() == 1; }));
   EXPECT_NEAR(shadowing.Differences().sum, 0.25, 1e-6);
   EXPECT_EQ(shadowing.Counted().shadow_sent, 1U);
@@ -128,7 +129,8 @@ TEST(Shadow, ComparesTheScoresOfACopyWithThoseGiven) {
 TEST(Shadow, CopiesDoNotCountAsRequestsThatWaited) {
   EngineOptions cutting;  // Both examples of a copy run apart.
   cutting.batching.max_batch_examples = 1;
-  for (const int64_t default_version : {kStable, kShadowed}) {  // In the version's queue, too.
+  // With kShadowed, copies go through the queue of requests.
+  for (const int64_t default_version : {kStable, kShadowed}) {
     for (const EngineOptions& options : {EngineOptions(), cutting}) {
       Shadowing shadowing(ShadowModel(), {.share = 1, .time = 1}, std::make_unique<FakeModel>(),
                           options);
@@ -224,7 +226,7 @@ TEST(Shadow, OneThatStandsStillHoldsABoundedNumberOfBytes) {
   EXPECT_EQ(shadowing.Dropped(ShadowDrop::kBytesUnderWay), 1U);
   open.count_down();
   EXPECT_TRUE(WaitFor([&] { return shadowing.Compared() == 2; }));
-  EXPECT_TRUE(WaitFor([&] {  // All that was counted is released.
+  EXPECT_TRUE(WaitFor([&] {  // All counted bytes are released again.
     return shadowing.Begin(Clock::time_point::max(), Shadow::kUnderWayBytesMax).get().status.ok() &&
            shadowing.Counted().shadow_sent == 3;
   }));
@@ -251,7 +253,7 @@ class Standing {
     const std::lock_guard lock(mutex_);
     return batches_;
   }
-  // By which policy the thread ran that each was run by.
+  // Scheduling policy of the thread that ran each batch.
   std::vector<int> Policies() {
     const std::lock_guard lock(mutex_);
     return policies_;
@@ -292,7 +294,8 @@ TEST(Shadow, OneThatAnswersOthersTooGetsItsCopiesInItsQueue) {
   Standing standing;
   standing.Open();
   Shadowing shadowing(standing.model());
-  shadowing.Serve(kShadowed);  // Who asks for version 3 gets it, who asks for none gets 4.
+  // Requests without a version now get 4, and those for version 3 still get 3.
+  shadowing.Serve(kShadowed);
   EXPECT_TRUE(shadowing.Ask().status.ok());
   EXPECT_TRUE(WaitFor([&] { return shadowing.Compared() == 1; }));
   EXPECT_EQ(standing.Policies(), (std::vector<int>{sched_getscheduler(0)}));
@@ -317,7 +320,8 @@ TEST(Shadow, ACopyHasNoDeadline) {
   EXPECT_TRUE(shadowing.Ask().status.ok());
   standing.WaitUntilRunning();
   Clock::time_point deadline;
-  ASSERT_TRUE(WaitFor([&] {  // On a slow day it is too late itself, and has no copy.
+  // On a slow machine the request itself may be too late, and is not copied.
+  ASSERT_TRUE(WaitFor([&] {
     deadline = Clock::now() + std::chrono::milliseconds(20);
     return shadowing.Begin(deadline).get().status.ok();
   }));
@@ -331,7 +335,8 @@ TEST(Shadow, RestsBehindEachBatchSoLongThatItTakesNoMoreThanItsShareOfTheTime) {
   constexpr double kShare = 0.1;
   constexpr uint64_t kBatches = 5;
   auto model = ShadowModel();
-  model->before_run = [kRuns](const Slot&) {  // As if it had to wait for a processor: that counts.
+  // Sleeps like a batch that waits for a processor; the wait counts.
+  model->before_run = [kRuns](const Slot&) {
     std::this_thread::sleep_for(kRuns);
     return Status();
   };
@@ -347,7 +352,7 @@ TEST(Shadow, RestsBehindEachBatchSoLongThatItTakesNoMoreThanItsShareOfTheTime) {
 
 TEST(Shadow, ARequestThatIsAnsweredWhileTheServedModelsEndTouchesNoShadow) {
   Gate gate;
-  std::jthread end;  // Joined last: it waits for the engines, which the others hold.
+  std::jthread end;  // Joined last: it waits for the engines that the others hold.
   auto shadowing = std::make_unique<Shadowing>(ShadowModel(), ShadowOptions{.share = 1, .time = 1},
                                                gate.model());
   const std::shared_ptr<Engine> shadow = shadowing->shadow();
@@ -367,7 +372,7 @@ TEST(Shadow, ARequestThatIsAnsweredWhileTheServedModelsEndTouchesNoShadow) {
 TEST(Shadow, CountsHowLongItsBatchesTookAndHadAProcessor) {
   constexpr std::chrono::milliseconds kWaits(20);
   auto model = ShadowModel();
-  model->before_run = [kWaits](const Slot&) {  // As if there were no processor.
+  model->before_run = [kWaits](const Slot&) {  // Sleeps like a batch that waits for a processor.
     std::this_thread::sleep_for(kWaits);
     return Status();
   };

@@ -53,7 +53,7 @@ TEST(SlowLog, KeepsTheFirstThatFitAndCountsTheRestAsDropped) {
   }
   EXPECT_EQ(log.seen(), 261U);
   EXPECT_EQ(log.dropped(), 5U);
-  EXPECT_EQ(described, 256);  // What finds no room takes no memory.
+  EXPECT_EQ(described, 256);  // Calls without room are not described, so they take no memory.
   const std::vector<SlowRequest> taken = log.Wait(milliseconds(0));
   ASSERT_EQ(taken.size(), 256U);
   EXPECT_EQ(taken.front().request_id, "0");

@@ -107,7 +107,7 @@ TEST(Telemetry, CountsValidRequestsAndBatches) {
   telemetry.CountAdmitted(4, 9);
   telemetry.CountAdmitted(1, 0);
   telemetry.CountQueued(nanoseconds(50'001));
-  telemetry.CountQueued(nanoseconds(-1));  // As between two clocks.
+  telemetry.CountQueued(nanoseconds(-1));  // Two clocks may differ.
   telemetry.CountBatch(
       {.requests = 3, .answered = 2, .examples = 5, .lookup_us = 50, .dense_us = 3000});
   telemetry.CountFailedBatch();
@@ -170,7 +170,7 @@ TEST(Telemetry, LosesNothingUnderManyThreadsAndNeverShowsMoreEndsThanArrivals) {
   }
   while (running > 0) {
     const TelemetrySnapshot read = telemetry.Read();
-    EXPECT_LE(read.in_flight, uint64_t{kThreads} * kCalls);  // Not wrapped around below 0.
+    EXPECT_LE(read.in_flight, uint64_t{kThreads} * kCalls);  // Does not wrap around below 0.
     EXPECT_GE(read.examples, 2 * read.Count(Outcome::kOk));
     EXPECT_GE(SizeOf(Histogram(read, "request_seconds")), read.Count(Outcome::kOk));
   }

@@ -173,7 +173,7 @@ TEST(TensorMap, JoinsATensorOfSeveralBuffersAndKeepsIt) {
   const auto before = std::make_shared<int>(1);
   request.bytes = before;
   ASSERT_TRUE(tensors.Parse(&request).ok());
-  EXPECT_EQ(before.use_count(), 2);  // Still kept.
+  EXPECT_EQ(before.use_count(), 2);  // The request still holds it.
   request.bytes = nullptr;
   EXPECT_EQ(before.use_count(), 1);
 }
@@ -191,7 +191,7 @@ TEST(TensorMap, CountsTheExamplesOfWhateverInputHasThem) {
 }
 
 TEST(TensorMap, CountsTheExamplesOfLengths) {
-  // By lists alone, price is missing, and says how many there should be.
+  // Lists alone give the number of examples, so the error for price names it.
   EXPECT_EQ(
       Tensors().Add("age", kFp32, Floats{1}).Add("item.lengths", kInt32, Ints{0, 0, 0}).Refusal(),
       "feature 'price': missing: expected 3 values, got none (it has no default)");

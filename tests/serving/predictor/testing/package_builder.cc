@@ -156,7 +156,7 @@ void PackageBuilder::WriteSafetensors(const std::string& name, size_t align,
   WriteFile(name, length + text + data);
 }
 
-// In the smallest chunks that the format allows.
+// Writes the smallest chunks that the format allows.
 void PackageBuilder::WriteTable(const TestTable& table) {
   const int64_t chunk_rows = kPageBytes / std::gcd(kPageBytes, table.row_bytes);
   json chunks = json::array();

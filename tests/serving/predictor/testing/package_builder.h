@@ -17,7 +17,7 @@ namespace embershard::testing {
 
 struct TestLookup {
   std::string table;
-  Pooling pooling = Pooling::kSum;  // Of no meaning to a sequence.
+  Pooling pooling = Pooling::kSum;  // Ignored for a sequence.
   bool sequence = false;
 };
 

@@ -35,7 +35,8 @@ void AppendFloatRow(TestTable* table, std::mt19937* random) {
   }
 }
 
-// What docs/format.md says of the columns behind the dim. An odd int4 column has its nibble left.
+// Appends the padding columns that docs/format.md requires. The last byte of an odd int4 dim has a
+// free nibble.
 void AppendPadding(TestTable* table) {
   const int64_t padding = (4 - table->dim % 4) % 4;
   int64_t bytes = padding;

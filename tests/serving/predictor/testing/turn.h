@@ -11,9 +11,9 @@
 
 namespace embershard {
 
-// Of the calling thread, in nanoseconds, as the kernel tells it: bytes 24 to 31 of its struct
-// sched_attr. Zero before Linux 6.12, which knows no turns of a thread, and where the system does
-// not tell.
+// Time slice of the calling thread in nanoseconds, from bytes 24 to 31 of the kernel's struct
+// sched_attr. Zero before Linux 6.12, which has no time slice for each thread, and if the call
+// fails.
 inline uint64_t TurnOfThisThread() {
   std::array<char, 48> attributes = {};
   if (syscall(SYS_sched_getattr, 0, attributes.data(), attributes.size(), 0) != 0) return 0;

@@ -71,7 +71,7 @@ inline TRITONBACKEND_Request ToTritonRequest(const FakeInputs& inputs,
 
 inline TRITONBACKEND_Request GoodRequest() { return ToTritonRequest(GoodInputs()); }
 
-// As many examples, each of which scores 49 + i + 0.25 + 101 for a price of i.
+// Inputs of `examples` examples. Example i has price i and scores 49 + i + 0.25 + 101.
 inline FakeInputs ManyInputs(uint32_t examples) {
   FakeInputs inputs = GoodInputs();
   inputs.num_examples = examples;
@@ -150,7 +150,7 @@ class BackendTest : public ::testing::Test {
     ASSERT_EQ(Taken(TRITONBACKEND_ModelInstanceInitialize(&instance_)), "");
   }
 
-  // The fates of requests that the server batches.
+  // Executes requests as the server does, and returns their fates.
   std::vector<Fate> Execute(const std::vector<TRITONBACKEND_Request>& requests) {
     std::vector<std::shared_ptr<Fate>> fates;
     std::vector<TRITONBACKEND_Request*> given;
@@ -168,7 +168,7 @@ class BackendTest : public ::testing::Test {
   }
   Fate Execute(const TRITONBACKEND_Request& request) { return Execute(std::vector{request})[0]; }
 
-  // A fake model whose runs are counted, and go through what a test has asked for.
+  // A fake model that records its runs and calls the test's functions.
   std::unique_ptr<Model> MakeModel() {
     auto model = std::make_unique<FakeModel>(FakeManifest(), samples_);
     model->num_slots = static_cast<size_t>(options_.slots);
@@ -189,7 +189,7 @@ class BackendTest : public ::testing::Test {
   };
 
   std::vector<SampleRequest> samples_;
-  bool on_gpus_ = false;  // Of the model.
+  bool on_gpus_ = false;  // Result of the model's is_on_gpus().
   std::vector<Run> runs_;
   int models_made_ = 0;
   std::function<Status(const Slot&)> before_run_ = [](const Slot&) { return Status(); };

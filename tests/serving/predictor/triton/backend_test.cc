@@ -17,7 +17,7 @@ namespace {
 
 class BackendLifeTest : public BackendTest {
  protected:
-  // What loading says of these parameters. Empty: nothing is wrong.
+  // Error of loading with these parameters. Empty: none.
   std::string Load(const std::string& parameters) {
     model_.config = R"({"parameters": {)" + parameters + "}}";
     return LoadConfigured();

@@ -1,4 +1,4 @@
-// What the dynamic batcher is told of the requests that it batches.
+// The backend's decisions for Triton's dynamic batcher.
 
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ TEST(BatchBudget, TakesTheFirstRequestHoweverLargeItIs) {
 
 class BatcherTest : public BackendTest {
  protected:
-  // Whether each of the requests joins the batch that they are offered to in turn.
+  // Offers the requests to one batch in turn. True for each that joins it.
   std::vector<bool> Offer(const std::vector<TRITONBACKEND_Request>& requests) {
     TRITONBACKEND_Batcher* batcher = nullptr;
     ExpectOk(TRITONBACKEND_ModelBatcherInitialize(&batcher, &model_));

@@ -12,7 +12,7 @@ namespace {
 struct Case {
   const char* name;
   const char* config;
-  const char* message;  // Behind "config.pbtxt: ". Empty: it passes.
+  const char* message;  // The text after "config.pbtxt: ". Empty: no error.
 };
 
 void PrintTo(const Case& test_case, std::ostream* out) { *out << test_case.name; }
@@ -23,7 +23,7 @@ std::string Expected(const Case& test_case) {
 
 class TensorsTest : public ::testing::TestWithParam<Case> {};
 
-// Of fake_model.h: age in request scope and price are required, discount has a default.
+// The schema of fake_model.h: age in request scope and price are required, discount has a default.
 TEST_P(TensorsTest, AreThoseOfThePackage) {
   const auto config = nlohmann::json::parse(GetParam().config);
   EXPECT_EQ(CheckTensors(config, FakeManifest().schema).message(), Expected(GetParam()));

@@ -1,4 +1,4 @@
-// What becomes of the requests of one call.
+// Fates of the requests of one call.
 
 #include <gtest/gtest.h>
 
@@ -211,7 +211,7 @@ TEST_F(ExecutionTest, SequencesAndNegativeTimeoutsAreRefused) {
 
 TEST_F(ExecutionTest, WhatExceedsABatchIsCutIntoAsFewAsCanBe) {
   Start(Parameter("max_batch_examples", "5"));
-  const std::vector<TRITONBACKEND_Request> requests(5, GoodRequest());  // Of 2 examples each.
+  const std::vector<TRITONBACKEND_Request> requests(5, GoodRequest());  // 2 examples each.
   for (const Fate& fate : Execute(requests)) ExpectGood(fate);
   EXPECT_EQ(runs(), (Runs{{2, 4}, {2, 4}, {1, 2}}));
   EXPECT_EQ(BatchSizes(), (std::vector<uint64_t>{4, 4, 2}));
@@ -221,7 +221,7 @@ TEST_F(ExecutionTest, WhatExceedsABatchIsCutIntoAsFewAsCanBe) {
 
 TEST_F(ExecutionTest, IdsAreCountedToo) {
   Start(Parameter("max_batch_ids", "15"));
-  const std::vector<TRITONBACKEND_Request> requests(4, GoodRequest());  // Of 7 ids each.
+  const std::vector<TRITONBACKEND_Request> requests(4, GoodRequest());  // 7 ids each.
   for (const Fate& fate : Execute(requests)) ExpectGood(fate);
   EXPECT_EQ(runs(), (Runs{{2, 4}, {2, 4}}));
 }
@@ -319,7 +319,7 @@ TEST_F(ExecutionTest, AClientThatLeavesMeanwhileEndsTheRunsThatAreLeft) {
     *second.is_cancelled = true;
     return Status();
   };
-  // The first batch is the good request, then the one that left meanwhile would have been.
+  // The good request is the first batch; the request that leaves meanwhile would be the second.
   const std::vector<Fate> fates = Execute({whole, GoodRequest(), second});
   ExpectFailed(fates[0], TRITONSERVER_ERROR_CANCELLED, "the client left while the request waited");
   ExpectGood(fates[1]);

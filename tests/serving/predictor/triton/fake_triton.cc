@@ -23,13 +23,13 @@ struct TRITONBACKEND_Response {
 namespace embershard::triton {
 namespace {
 
-// Those of one kind that have been made and not been ended yet.
+// Objects of one kind that were made and not deleted yet.
 template <class T>
 class Living {
  public:
   T* Add(T value) { return *living_.insert(new T(std::move(value))).first; }
   bool Has(const T* one) const { return living_.contains(const_cast<T*>(one)); }
-  // Complains where it does not live.
+  // Fails the test if the object is not alive.
   void End(T* one, const char* what) {
     if (living_.erase(one) == 0) {
       ADD_FAILURE() << what << " of what does not live";
@@ -453,7 +453,7 @@ TRITONSERVER_Error* TRITONBACKEND_OutputBuffer(TRITONBACKEND_Output* output, voi
                                                TRITONSERVER_MemoryType* memory_type,
                                                int64_t* memory_type_id) {
   if (auto* const error = AskedFailure("OutputBuffer")) return error;
-  output->got.bytes.assign(buffer_byte_size, '\xff');  // NaNs, where nothing is written.
+  output->got.bytes.assign(buffer_byte_size, '\xff');  // Bytes that are not written read as NaN.
   *buffer = buffer_byte_size == 0 ? nullptr : output->got.bytes.data();
   *memory_type = TRITONSERVER_MEMORY_CPU;
   *memory_type_id = 0;

@@ -21,7 +21,7 @@
 
 namespace embershard::triton {
 
-// What a client got of one output.
+// One output as a client receives it.
 struct GotOutput {
   TRITONSERVER_DataType datatype = TRITONSERVER_TYPE_INVALID;
   std::vector<int64_t> shape;
@@ -30,14 +30,14 @@ struct GotOutput {
   std::vector<float> floats() const;
 };
 
-// What has become of a request. Outlives it.
+// Everything that happened to a request. Outlives the request.
 struct Fate {
   int responses = 0;
-  bool denied = false;  // A test let ResponseNew fail: there can be no response.
+  bool denied = false;  // ResponseNew failed on purpose, so there is no response.
   int releases = 0;
-  int reports = 0;  // To the statistics.
+  int reports = 0;  // Calls of the statistics function.
   bool reported_success = false;
-  std::vector<uint64_t> moments;  // The four of the report.
+  std::vector<uint64_t> moments;  // The four times of the report.
 
   bool failed = false;
   TRITONSERVER_Error_Code code = TRITONSERVER_ERROR_UNKNOWN;
@@ -46,7 +46,7 @@ struct Fate {
   std::map<std::string, int64_t> parameters;
 };
 
-// What was reported of one batch.
+// Report of one batch.
 struct BatchReport {
   uint64_t size = 0;
   std::vector<uint64_t> moments;
@@ -108,7 +108,7 @@ namespace embershard::triton {
 
 // The server's own side. All functions are for one thread at a time.
 struct FakeTriton {
-  // What lives of each kind. A test ends with none.
+  // Number of live objects of each kind. All are 0 at the end of a test.
   static size_t LiveRequests();
   static size_t LiveResponses();
   static size_t LiveErrors();
@@ -117,8 +117,8 @@ struct FakeTriton {
   // The version of the API that the server says it has.
   static std::pair<uint32_t, uint32_t> version;
 
-  // A function of the API, without its prefix, that fails when it is called for the `calls`-th time
-  // from now on. Empty: none does.
+  // `function` of the API, named without its prefix, fails at its `calls`-th call from now on.
+  // Empty: none fails.
   static void FailAt(const std::string& function, int calls = 1);
 
   static const std::vector<std::string>& log();

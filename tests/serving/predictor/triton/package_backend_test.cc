@@ -59,7 +59,7 @@ class PackageBackendTest : public BackendTest {
     builder.Write(folder);
   }
 
-  // Of two examples: user 3, items 4 and 5 weighted by 2.
+  // A request of two examples: user 3, items 4 and 5 weighted by 2.
   static TRITONBACKEND_Request AskedRequest(float price = 1) {
     TRITONBACKEND_Request request;
     request.outputs = {"score", "pair", "user"};

@@ -1,5 +1,5 @@
-// What the backend looks up is what the server looks up, bit by bit: ragged requests over real
-// tables, merged by one and one by one by the other.
+// The backend and the server look up the same values, bit for bit. The backend merges ragged
+// requests over real tables; the server runs them one by one.
 
 #include <gtest/gtest.h>
 
@@ -65,7 +65,7 @@ class PooledModel final : public Model {
   const std::unique_ptr<ShardedLookup> lookup_;
 };
 
-// As many lists, of up to `longest` ids.
+// Draws `lists` lists of up to `longest` ids.
 FakeLists DrawLists(size_t lists, int64_t rows, int longest, bool weighted, std::mt19937* random) {
   FakeLists drawn;
   for (size_t list = 0; list < lists; ++list) {
@@ -164,7 +164,8 @@ TEST_P(PooledTest, VectorsAreThoseOfTheServer) {
     requests.push_back(ToTritonRequest(drawn.back(), schema));
   }
   const std::vector<Fate> fates = Execute(requests);
-  EXPECT_EQ(instance_.batches.size(), 7U);  // 537, 250, 699, 71; and 500, three times.
+  // Requests of 537, 250, 699, 71 and three times 500 examples.
+  EXPECT_EQ(instance_.batches.size(), 7U);
   for (size_t i = 0; i < fates.size(); ++i) {
     ASSERT_FALSE(fates[i].failed) << fates[i].message;
     const std::vector<ResponseOutput> expected = AskServer(drawn[i]);
