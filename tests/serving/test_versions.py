@@ -94,7 +94,7 @@ def test_a_load_that_fails_leaves_the_old_version_serving(repository, spoil, mes
         assert version_of(ask(client)) == 2
 
 
-def test_a_version_that_does_not_fit_is_refused(repository):
+def test_a_version_that_does_not_fit_is_refused_unless_it_replaces(repository):
     """Both have the same table, which takes memory once; the rest of the second is too much."""
     hidden = repository / "ranker" / "2"
     hidden.rename(repository / "elsewhere")
@@ -104,6 +104,9 @@ def test_a_version_that_does_not_fit_is_refused(repository):
         (repository / "elsewhere").rename(hidden)
         with pytest.raises(OverloadedError, match="the memory budget"):
             server.load("ranker")
+        cost = server.load("ranker", replace=True)
+        assert 0 < cost["unserved_seconds"] <= cost["seconds"]
+        assert [package.version for package in server.packages] == [2]
 
 
 def test_versions_and_labels_are_asked_for_side_by_side(repository):
