@@ -86,8 +86,12 @@ def test_serves_and_ends_if_the_reader_of_its_output_is_closed(repository, tmp_p
 
 
 def test_serves_and_ends_with_standard_streams_that_are_closed(repository, tmp_path):
-    with served(repository, tmp_path / "log", shell="<&- >&-") as process:
-        check_serving(process, tmp_path / "log")
+    log = tmp_path / "log"
+    with served(repository, log, shell="<&- >&-") as process:
+        until(lambda: " listening " in log.read_text() or process.poll() is not None)
+        for descriptor in range(2):
+            assert os.readlink(f"/proc/{process.pid}/fd/{descriptor}") == "/dev/null"
+        check_serving(process, log)
 
 
 def test_a_closed_standard_error_is_no_socket(repository, tmp_path):

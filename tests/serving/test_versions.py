@@ -94,7 +94,7 @@ def test_a_load_that_fails_leaves_the_old_version_serving(repository, spoil, mes
         assert version_of(ask(client)) == 2
 
 
-def test_a_version_that_does_not_fit_is_refused(repository):
+def test_a_version_that_does_not_fit_is_refused_unless_replacing(repository):
     """Both versions share a table, which takes memory once. The rest of the second does not fit."""
     hidden = repository / "ranker" / "2"
     hidden.rename(repository / "elsewhere")
@@ -104,6 +104,9 @@ def test_a_version_that_does_not_fit_is_refused(repository):
         (repository / "elsewhere").rename(hidden)
         with pytest.raises(OverloadedError, match="the memory budget"):
             server.load("ranker")
+        cost = server.load("ranker", replace=True)
+        assert 0 < cost["unserved_seconds"] <= cost["seconds"]
+        assert [package.version for package in server.packages] == [2]
 
 
 def test_versions_and_labels_are_asked_for_side_by_side(repository):
@@ -159,7 +162,7 @@ def test_several_models_are_served_each_healthy_under_its_name(repository):
         assert version_of(ask(client)) == 2
 
 
-# Without torch, so that it is there at once.
+# Does not import torch, so that it starts at once.
 PUBLISHER = """
 import hashlib, json, shutil, sys
 from pathlib import Path

@@ -107,10 +107,11 @@ TEST(ServedModels, RoutesAShareOfTheRequestsForTheDefaultToALabel) {
 
 TEST(ServedModels, RoutesAllRequestsToTheDefaultWithoutTheLabel) {
   ServedModels served({}, {}, {.label = "canary", .share = 1});
-  ServedModel ranker = Of(&served, "ranker", {1, 5});
+  ServedModel ranker = Of(&served, "ranker", {1, 2, 5});
+  ranker.default_version = 2;
   ranker.labels = {{"shadow", 1}};
   served.Serve(ranker);
-  EXPECT_EQ(Routed(served), (std::map<int64_t, int>{{5, 100}}));
+  EXPECT_EQ(Routed(served), (std::map<int64_t, int>{{2, 100}}));
   ranker.labels = {{"canary", 1}};
   served.Serve(ranker);
   EXPECT_EQ(Routed(served), (std::map<int64_t, int>{{1, 100}}));
