@@ -110,7 +110,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 class ClientCore(ABC):
-    """What `Client` and `AsyncClient` share. Thread-safe."""
+    """Base class of the cores of `Client` and `AsyncClient`. Thread-safe."""
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ class Value:
     node: fx.Node
 
     scope: Scope | None
-    """None: the value does not depend on the request, like a parameter."""
+    """If None, the value does not depend on the request, like a parameter."""
 
     kind: Kind = "tensor"
 

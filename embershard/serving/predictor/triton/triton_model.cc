@@ -38,7 +38,7 @@ constexpr int kDefaultMaxRequests = 256;
 struct ModelConfig {
   json document;         // The configuration from Triton.
   ModelOptions options;  // `threads` and `slots` are totals of all instances.
-  ChunkBudget budget = {.examples = kMergeExamples, .ids = kBatchIds};  // Of one batch.
+  ChunkBudget budget = {.examples = kMergeExamples, .ids = kBatchIds};  // Limits of one batch.
 };
 
 Status Refuse(const std::string& parameter, const std::string& expected, const std::string& got) {
