@@ -1,4 +1,4 @@
-"""Parametrized tests as tables, and what a refusal says."""
+"""Helpers for tables of test cases and for expected errors."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -7,13 +7,13 @@ import pytest
 
 
 def cases(names: str | Sequence[str], table: Mapping[str, object]) -> pytest.MarkDecorator:
-    """Runs a test with each case of a table: its id, and the argument or the tuple of arguments."""
+    """Runs a test for each case of a table from ids to the argument or the tuple of arguments."""
     return pytest.mark.parametrize(names, list(table.values()), ids=list(table))
 
 
 @contextmanager
 def refused(error: type[Exception], *parts: object) -> Iterator[None]:
-    """The block raises this class, and its message has each part: a place, a field or a value."""
+    """Expects an error of this class, whose message has all parts, such as a field and a value."""
     with pytest.raises(error) as raised:
         yield
     message = str(raised.value)

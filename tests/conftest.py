@@ -1,11 +1,12 @@
-"""Marks that skip where something is missing, and fail there when it is required.
+"""Marks of tests that need something, and shared fixtures.
+
+A test is skipped if what its mark needs is missing. It fails instead if the variable is set.
 
 `needs_gpu` and REQUIRE_GPU=1: a CUDA device. `needs_browser` and REQUIRE_BROWSER=1: Chromium.
 `needs_triton` and REQUIRE_TRITON=1: tritonserver.
 `needs_proxy` and REQUIRE_PROXY=1: HAProxy. `needs_promtool` and REQUIRE_PROMTOOL=1: promtool.
-`needs_runtime` and REQUIRE_RUNTIME=1: what the serving image holds, in build/serving.
+`needs_runtime` and REQUIRE_RUNTIME=1: the contents of the serving image, in build/serving.
 `needs_peers` and REQUIRE_PEERS=1: TorchRec in .venv-peers.
-And `file_limit`, a stand-in for a full disk, and the models and workers that several folders ask.
 """
 
 import os
@@ -23,7 +24,7 @@ from benchmarks.tritonserver import find_tritonserver
 from tests.attack.proxy import is_installed as proxy_installed
 from tests.serving.metrics.browser import is_installed as browser_installed
 
-# An example takes as long as a busy machine lets it.
+# Without a deadline, since an example may take long on a busy machine.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
 
@@ -31,7 +32,7 @@ RUNTIME = Path(__file__).resolve().parents[1] / "build" / "serving" / "bin" / "e
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start with the files that have slow tests, so that no process ends long after the others."""
+    """Moves files with slow tests to the front, so that no process ends long after the others."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
 
@@ -77,7 +78,7 @@ def _sees_gpu() -> bool:
 
 @pytest.fixture(scope="session")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Holds `ranker/1`: int8, with plans for one and two devices."""
+    """A repository with `ranker/1`: int8 tables, and plans for one and two devices."""
     from tests.serving.models import export_ranker, with_plan
 
     folder = tmp_path_factory.mktemp("repository")
@@ -93,7 +94,7 @@ def package(repository: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Holds versions 1 and 2 of a ranker that says by its scores which it is."""
+    """A repository with versions 1 and 2 of a ranker, whose scores tell them apart."""
     from tests.serving.versions import publish
 
     folder = tmp_path_factory.mktemp("published")
@@ -104,7 +105,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
-    """Four ranks that run cases."""
+    """Four ranks, in processes that run test cases."""
     from tests.sharding.workers import Workers
 
     started = Workers(tmp_path_factory.mktemp("workers"))
@@ -114,10 +115,10 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
 
 @pytest.fixture
 def file_limit() -> Callable[[int], AbstractContextManager[None]]:
-    """In a block of it no file grows beyond so many bytes: EFBIG in its place.
+    """A context manager that stands for a full disk: files cannot grow beyond a number of bytes.
 
-    A block, since the limit is the whole process's: outside it pytest writes its report, perhaps
-    to a file that is longer already.
+    Writes fail with EFBIG. The limit is for the process, so it must end with the block: pytest may
+    write its report to a file that is longer already.
     """
 
     @contextmanager

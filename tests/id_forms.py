@@ -17,4 +17,4 @@ LENGTHS_OF_FORMS: Mapping[str, object] = {
     "matrix": (np.array([[1, 2], [3, 4]]), [2, 2]),
     "none": ([], []),
 }
-"""Ids, and the lengths of their lists. A flat list has one id for each example."""
+"""Ids in each form, and the lengths of their lists. A flat list has one id for each example."""

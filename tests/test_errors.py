@@ -1,4 +1,4 @@
-"""Errors: what a message may hold."""
+"""Characters in error messages."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""What an id is, to clients, data and vocabularies alike: 64 bits."""
+"""Ids have 64 bits in clients, data and vocabularies."""
 
 from decimal import Decimal
 from enum import IntEnum
@@ -12,12 +12,13 @@ from tests.cases import cases
 
 
 class Shelf(IntEnum):
-    """Ids with names."""
+    """Named ids."""
 
     TOP = 3
 
 
-# XXH3-64 of the UTF-8 bytes as signed numbers, from the C library. Packages outlive releases.
+# XXH3-64 of UTF-8 bytes as signed numbers, from the C library. They must never change, since
+# packages outlive releases.
 EMPTY, A = 0x2D06800538D394C2, 0xE6C632B61E964E1F - 2**64
 GOLDEN = [
     pytest.param([], [], id="none"),

@@ -1,4 +1,4 @@
-"""What `set_malloc_options` has glibc's malloc do, in processes of their own."""
+"""Effects of `set_malloc_options` on glibc's malloc, each in a new process."""
 
 import ctypes
 import json
@@ -28,7 +28,7 @@ libc.malloc.restype, libc.mallinfo2.restype = ctypes.c_void_p, Info
 if sys.argv[1] == "set":
     set_malloc_options(os.environ)
 before = libc.mallinfo2().hblks
-block = ctypes.c_void_p(libc.malloc(40 << 20))  # By default malloc never keeps as much.
+block = ctypes.c_void_p(libc.malloc(40 << 20))  # Over every default threshold.
 mapped = libc.mallinfo2().hblks - before
 libc.free(block)
 print(json.dumps({"mapped": mapped, "kept": libc.mallinfo2().keepcost >= 40 << 20}))
@@ -53,30 +53,30 @@ libc.mallopt(-8, 2)  # M_ARENA_MAX
 if sys.argv[1] == "set":
     set_malloc_options(os.environ)
 before = arenas()
-ready, told = threading.Barrier(THREADS + 1), threading.Event()
+ready, finished = threading.Barrier(THREADS + 1), threading.Event()
 
 def allocate():
     libc.malloc(1 << 16)
     ready.wait()
-    told.wait()
+    finished.wait()
 
 threads = [threading.Thread(target=allocate) for _ in range(THREADS)]
-for each in threads:
-    each.start()
+for thread in threads:
+    thread.start()
 ready.wait()
 print(json.dumps(arenas() - before))
-told.set()
+finished.set()
 """
 
 
 def run(script, how, **environment):
-    """What a script prints as JSON."""
+    """Runs a script, and returns the JSON that it prints."""
     free = {name: text for name, text in os.environ.items() if not name.startswith("MALLOC_")}
     command = [sys.executable, "-c", script, how]
-    ended = subprocess.run(
+    done = subprocess.run(
         command, env={**free, **environment}, capture_output=True, check=True, timeout=60
     )
-    return json.loads(ended.stdout)
+    return json.loads(done.stdout)
 
 
 @glibc

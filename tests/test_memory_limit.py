@@ -1,4 +1,4 @@
-"""Memory that this process may use."""
+"""The memory that this process may use."""
 
 from embershard.memory_limit import memory_limit
 from tests.cases import cases
@@ -44,6 +44,6 @@ def test_memory_limit_is_the_tightest_of_cgroup_and_parents(tmp_path, own, limit
         (cgroups / file).parent.mkdir(parents=True, exist_ok=True)
         (cgroups / file).write_text(f"{limit}\n")
     (tmp_path / "own").write_text(own)
-    got = memory_limit(cgroups=cgroups, own_cgroup=tmp_path / "own")
-    nowhere = memory_limit(cgroups=tmp_path / "none", own_cgroup=tmp_path / "none")
-    assert got == (nowhere if expected is None else expected)
+    limit = memory_limit(cgroups=cgroups, own_cgroup=tmp_path / "own")
+    without_cgroups = memory_limit(cgroups=tmp_path / "none", own_cgroup=tmp_path / "none")
+    assert limit == (without_cgroups if expected is None else expected)

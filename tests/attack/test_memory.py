@@ -1,8 +1,9 @@
-"""What clients without a token can take of a server's memory: the table of docs/security.md.
+"""Memory of a server that clients without a token can occupy: the table of docs/security.md.
 
-The p99 of good clients is printed and not judged: attacker, server and clients share the cores.
+The p99 of good clients is printed but has no limit, since attacker, server and clients share the
+cores.
 
-ATTACK_SECONDS is how long each attack takes; 3 unless set. ATTACK_CONNECTIONS: attacks.py.
+ATTACK_SECONDS is the duration of each attack, by default 3. attacks.py reads ATTACK_CONNECTIONS.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ SECONDS = float(os.environ.get("ATTACK_SECONDS", "3"))
 BETWEEN_CALLS_SECONDS = 0.01
 MEMORY_MAX = 256 * MIB
 KILL_BYTES = 1024 * MIB
-"""An attack ends here, so that it takes no more of the machine."""
+"""At this size an attack is killed, to protect the machine."""
 RECOVERY_SECONDS = 5
 
 
 @dataclass
 class Good:
-    """A client with the token, which calls again and again."""
+    """A client with the token that calls repeatedly."""
 
     address: str
     token: str
@@ -82,15 +83,15 @@ def calling(address: str, token: str) -> Iterator[Good]:
 
 
 def memory(process: int) -> int:
-    """Bytes that are resident."""
+    """Resident bytes of a process."""
     for line in Path(f"/proc/{process}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return 1024 * int(line.split()[1])
-    return 0  # It has ended.
+    return 0  # The process has ended.
 
 
 def peak_during(attack: subprocess.Popen, processes: list[int], idle: int) -> int:
-    """Most bytes above `idle` of the processes together, until the attack ends."""
+    """Peak of the processes' total memory above `idle`, until the attack ends."""
     peak = 0
     while attack.poll() is None:
         peak = max(peak, sum(map(memory, processes)) - idle)
@@ -101,7 +102,7 @@ def peak_during(attack: subprocess.Popen, processes: list[int], idle: int) -> in
 
 
 def recovery_seconds(address: str, token: str) -> float:
-    """Until a new client's calls are answered, ten in a row."""
+    """Time until a new client has ten answers in a row."""
     started, good, row = time.monotonic(), Good(address, token), 0
     with grpc.insecure_channel(address) as channel:
         stub = predictor(channel)
@@ -122,7 +123,7 @@ def attacking(attack: str, acknowledgement: str, address: str) -> Iterator[subpr
 
 @contextmanager
 def unread() -> Iterator[str]:
-    """An address that connects, and reads nothing: what an attack on it costs is the attacker's."""
+    """Address of a socket that reads nothing. An attack on it costs only the attacker's work."""
     with socket.create_server(("127.0.0.1", 0), backlog=4096) as listening:
         host, port = listening.getsockname()
         yield f"{host}:{port}"
@@ -130,7 +131,7 @@ def unread() -> Iterator[str]:
 
 @contextmanager
 def target(folder: Path, way: str, token: str) -> Iterator[tuple[str, list[int]]]:
-    """A server with a token: where its clients connect, and its processes."""
+    """Runs a server with a token. Yields the address for clients, and the process ids."""
     publish(folder / "repository", 1)
     (folder / "token").write_text(token)
     arguments = ["--threads", 1, "--token-file", folder / "token"]
@@ -154,7 +155,7 @@ def target(folder: Path, way: str, token: str) -> Iterator[tuple[str, list[int]]
 def test_memory_that_clients_without_a_token_take(way, attack, acknowledgement, tmp_path):
     token = secrets.token_hex(16)
     with target(tmp_path, way, token) as (address, processes):
-        recovery_seconds(address, token)  # It is warm.
+        recovery_seconds(address, token)  # Warms up.
         with calling(address, token) as quiet:
             time.sleep(SECONDS)
         with (

@@ -1,4 +1,4 @@
-"""SIGTERM ends a server within its drain timeout and two seconds, whatever state it is in."""
+"""SIGTERM ends a server within its drain timeout and two seconds in every state."""
 
 import signal
 import time

@@ -1,4 +1,4 @@
-"""Checkouts: which Python, which modules, which flags."""
+"""Python, modules and flags of a checkout."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The harness: interleaving, derived sides, two checkouts, shared servers."""
+"""The harness: interleaved and derived sides, two checkouts, and shared servers."""
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -22,7 +22,7 @@ serve_blocks(lambda seconds: {"units_per_second": value})
 
 @dataclass
 class Fixed:
-    """A side whose blocks end at once and give one value."""
+    """A side whose blocks end at once and return one value."""
 
     name: str
     value: float
@@ -122,7 +122,7 @@ def test_another_checkout_bounds_rates_below_and_latencies_above(bench, figure, 
 
 
 def test_each_checkout_runs_with_its_own_python(bench, tmp_path):
-    """The other one's Python is a script that says so in the environment."""
+    """The Python of the other checkout is a script that sets a variable."""
     python = tmp_path / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text(f'#!/bin/sh\nVALUE_OF_THE_OTHER=2 exec {THIS.python} "$@"\n')

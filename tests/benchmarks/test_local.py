@@ -1,4 +1,4 @@
-"""Batches of the in-process side."""
+"""Batches of the side that runs in this process."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Requests merged in numpy, for a peer in Python: by hand."""
+"""Requests merged in numpy for a peer in Python, compared with results by hand."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from benchmarks.peers.merged_lists import merged_lists
 
 
 def test_lists_of_a_feature_stand_together():
-    # Two features. The first request: [1] [2 3] and [] [4]; the second: [5 6] and [7].
+    # The two features are [1] [2 3] and [] [4] in the first request, [5 6] and [7] in the second.
     lengths = [np.array([1, 2, 0, 1], np.int32), np.array([2, 1], np.int32)]
     values = [np.array([1, 2, 3, 4]), np.array([5, 6, 7])]
     merged, result = merged_lists(lengths, values, keys=2)

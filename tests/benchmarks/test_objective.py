@@ -1,4 +1,4 @@
-"""The search of the highest rate, against a server that a test plays."""
+"""The search for the highest rate, with a simulated server."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ SEARCH = HighestRate(
 
 @pytest.fixture
 def search(monkeypatch):
-    """A block of the search, and the server, which answers so many requests a second."""
+    """A function that makes a server with a capacity, and a block of the search that loads it."""
 
     def with_capacity(capacity):
         server = Server(capacity)

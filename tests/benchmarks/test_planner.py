@@ -1,4 +1,4 @@
-"""The worker of row ``planner``, with few tables."""
+"""The worker of the benchmark ``planner``, with few tables."""
 
 import subprocess
 
@@ -37,7 +37,8 @@ def test_a_plan_of_rectangles_has_its_shards():
 
 
 def test_torchrecs_plan_is_priced_by_our_costs(case, monkeypatch):
-    """All tables on one rank are the whole work, which no plan can share better than by halves."""
+    """The plan with all tables on one rank gives that rank all the work. Our plan shares the work
+    between two ranks."""
     rows = ", ".join(f'"{table.name}": [[0, {table.rows}, 0, {table.dim}, 0]]' for table in FEW)
     answer = f'{{"plan": {{{rows}}}, "cpu_seconds": 3.5, "proposals": 7}}'
     done = subprocess.CompletedProcess((), 0, stdout=f"a library's line\n{answer}\n")

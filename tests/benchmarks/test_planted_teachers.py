@@ -1,4 +1,4 @@
-"""The comparison of models on planted teachers, on a few examples."""
+"""The comparison of models on planted teachers, with few examples."""
 
 from benchmarks import planted_teachers
 

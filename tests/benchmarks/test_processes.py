@@ -1,4 +1,4 @@
-"""Sides in processes of their own."""
+"""Sides of a benchmark in their own processes."""
 
 import os
 import sys

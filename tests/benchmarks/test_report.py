@@ -1,4 +1,4 @@
-"""The table and the raw results of a run."""
+"""The table and the raw results of a benchmark."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A workload with request scope off: the same model, the same scores."""
+"""A workload with request scope off has the same model and the same scores."""
 
 import numpy as np
 

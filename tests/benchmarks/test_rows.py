@@ -1,4 +1,4 @@
-"""Every row's declaration, checked without running it."""
+"""Checks of every benchmark's declaration, without running it."""
 
 from collections import defaultdict
 
@@ -17,11 +17,11 @@ COMPARED = {
     "idle", "stream", "swaps", "swaps_200", "shadows", "overload_long", "triton", "two_models",
     "planner",
 }  # fmt: skip
-"""Rows by which two checkouts are compared."""
+"""Benchmarks that compare two checkouts."""
 
 
 class DeclaredOnly(Bench):
-    """Keeps what a benchmark compares, and starts nothing."""
+    """Records the comparisons of a benchmark, and starts nothing."""
 
     def __init__(self, name, *, other=None):
         super().__init__(name, other=other)
@@ -29,8 +29,8 @@ class DeclaredOnly(Bench):
 
     def compare(self, what, sides, ratios, *, blocks=16, derived=None, warm_up=True):
         self.compared.append((sides, ratios, derived or {}))
-        one = {"requests_per_second": np.array([100.0]), "held": np.array([1.0])}
-        return dict.fromkeys(sides, one)
+        values = {"requests_per_second": np.array([100.0]), "held": np.array([1.0])}
+        return dict.fromkeys(sides, values)
 
     def once(self, side):
         return defaultdict(lambda: 10.0)

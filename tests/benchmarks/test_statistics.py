@@ -10,19 +10,19 @@ from tests.cases import cases
 
 
 def ratio_of(ratios):
-    """Of blocks that have these ratios."""
-    theirs = np.arange(1.0, len(ratios) + 1)
-    return paired_ratio(np.array(ratios) * theirs, theirs)
+    """The estimate from paired blocks with these ratios."""
+    values = np.arange(1.0, len(ratios) + 1)
+    return paired_ratio(np.array(ratios) * values, values)
 
 
 def test_ratio_is_the_median_of_pairs_not_the_ratio_of_medians():
     ratio = paired_ratio(np.array([1.0, 4, 9, 10, 10]), np.array([1.0, 2, 3, 5, 8]))
-    assert ratio.ratio == 2  # of 1, 2, 3, 2 and 1.25
+    assert ratio.ratio == 2  # The median of 1, 2, 3, 2 and 1.25.
 
 
 def test_interval_is_that_of_every_resample_drawn_by_hand():
-    # A draw is 1, 2 or 4 with a chance of 4/12 each. The median of 12 draws is 1 where at least 7
-    # of them are, with a chance of 6.6 %, and 4 as often: both tails of 2.5 % lie inside.
+    # A draw is 1, 2 or 4 with a chance of 4/12 each. The median of 12 draws is 1 if at least 7 of
+    # them are 1. The chance of that is 6.6 %, as for 4, which exceeds each tail of 2.5 %.
     tail = sum(math.comb(12, ones) * 2 ** (12 - ones) for ones in range(7, 13)) / 3**12
     assert 0.066 < tail < 0.067
     assert ratio_of([1, 2, 4] * 4)[1:] == pytest.approx((1, 4))
@@ -36,7 +36,7 @@ def test_interval_excludes_rare_outliers():
 def test_fewer_than_ten_pairs_give_the_least_and_largest_ratio():
     nine = [5.0] * 7 + [1.0, 9.0]
     assert ratio_of(nine)[1:] == pytest.approx((1, 9))
-    # Of ten: half of the draws are the outlier with a chance of 0.2 %, far below a tail.
+    # With ten pairs, the chance that half of the draws are an outlier is 0.2 %, far below a tail.
     assert ratio_of([*nine, 5.0])[1:] == pytest.approx((5, 5))
 
 

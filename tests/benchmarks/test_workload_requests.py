@@ -1,4 +1,4 @@
-"""A workload's request as the server reads it and as a peer reads it: the same question."""
+"""The server and a peer read the same request of a workload."""
 
 import json
 
@@ -46,7 +46,7 @@ def test_server_and_peer_score_the_same_request_alike(tmp_path):
         lengths=torch.from_numpy(batch["lengths"]),
     )
     expected = torch.sigmoid(model(torch.from_numpy(batch["dense"]), features)).squeeze(1)
-    # int8 rows: a step is 1/1024, and three vectors meet.
+    # A step of int8 rows is 1/1024, and a score depends on three pooled vectors.
     np.testing.assert_allclose(served, expected.detach().numpy(), atol=2e-3)
 
 

@@ -1,4 +1,4 @@
-"""Workloads: sizes as their sources say, requests that fit the schema, seeds."""
+"""Workloads have the sizes of their sources, requests that match the schema, and seeds."""
 
 import dataclasses
 
@@ -20,8 +20,8 @@ def ids_a_row(loaded, scope):
     [
         pytest.param("ranking", 60, 59 * 100_000 + 1_000_000, 320, 40, id="ranking"),
         pytest.param("small", 26, 2_600_000, 0, 26, id="small"),
-        # Five tables of 40 M rows and twelve more above 1000, each divided by 100 and rounded down
-        # (41,826 rows in those twelve); the other nine as they are.
+        # Tables of over 1000 rows have a hundredth of their rows, rounded down: five of 40 M rows,
+        # and twelve that become 41,826 rows together. The other nine are unchanged.
         pytest.param("dlrm_v2_100", 26, 5 * 400_000 + 41_826 + 1_369, 0, 214, id="dlrm-v2"),
         pytest.param("rm2_10", 32, 1_600_000, 0, 3840, id="rm2"),
     ],
@@ -67,7 +67,7 @@ def test_ids_reach_the_ends_of_their_tables_and_not_beyond():
     )
     assert sorted(set(by_input["cat_5"].tolist())) == [0, 1, 2]
     assert by_input["cat_20"].max() < 400_000
-    assert by_input["cat_20"].max() > 399_000  # of 200,000 draws
+    assert by_input["cat_20"].max() > 399_000  # The largest of 200,000 ids.
 
 
 def test_equal_seeds_draw_equal_requests():
@@ -92,7 +92,7 @@ def test_equal_seeds_build_equal_models_without_torchs_generator():
 
 def test_dlrm_v2_crosses_three_times_at_rank_512():
     loaded = WORKLOADS["dlrm_v2_100"]
-    # Rows cost time here, and are no part of the claim.
+    # One small table saves time; the cross network does not depend on rows.
     model = dataclasses.replace(loaded, sparse=loaded.sparse[5:6]).model()
     assert isinstance(model, DLRM_DCN)
     assert [tuple(w.shape) for w in model.inter_arch.crossnet.W_kernels] == [(256, 512)] * 3

@@ -35,7 +35,7 @@ SECTIONS = {
 
 
 def request_table(requests, *, candidates=None, seed=0):
-    """Request rows, some of them without candidates. ``candidates``: of every request."""
+    """Request rows. ``candidates``: their number in each row. By default it is random, also 0."""
     rng = np.random.default_rng(seed)
     counts = rng.integers(0, 6, requests) if candidates is None else np.full(requests, candidates)
     counts[0] = counts[0] or 1
@@ -73,7 +73,7 @@ def request_table(requests, *, candidates=None, seed=0):
 
 
 def impressions(table):
-    """A row for each candidate of request rows."""
+    """Impression rows: one for each candidate of the request rows."""
     columns = {name: [] for name in table.column_names}
     listed = ("item", "tags", "price", "click", "seen", "weight")
     for row in table.to_pylist():
@@ -85,7 +85,7 @@ def impressions(table):
 
 
 def both(folder, table, tasks=TASKS, row_group_size=None, **sections):
-    """The data set of request rows, and of the same examples in impression rows."""
+    """Two data sets of the same examples: from request rows and from impression rows."""
     sections = SECTIONS | sections
     files = write(folder / "requests", table, row_group_size=row_group_size)
     rows = write(folder / "impressions", impressions(table), row_group_size=row_group_size)
@@ -96,7 +96,7 @@ def both(folder, table, tasks=TASKS, row_group_size=None, **sections):
 
 
 def expanded(batch):
-    """A batch of requests as a batch of impressions: keys have a list for each example."""
+    """Expands a batch of requests, so that each key has a list for each example."""
     from embershard.jagged import KeyedJaggedTensor
 
     sparse = batch.sparse

@@ -17,7 +17,7 @@ ITEMS = {
     5: Item(title="Misérables, Les", year=1934, genres=("Drama",)),
     9: Item(title="unknown", year=None, genres=("unknown",)),
 }
-RATINGS = ((7, 1, 5, 100), (3, 5, 2, 50), (7, 5, 4, 100), (3, 9, 3, 75))  # lines, not in time order
+RATINGS = ((7, 1, 5, 100), (3, 5, 2, 50), (7, 5, 4, 100), (3, 9, 3, 75))  # not in order of time
 
 HEADERS = {
     "inter": "user_id:token\titem_id:token\trating:float\ttimestamp:float",
@@ -48,7 +48,7 @@ FLAGS = [
 
 
 def recbole_files() -> dict[str, list[str]]:
-    """File name to lines."""
+    """Lines by file, in recbole's layout."""
     return {
         "ml-100k.inter": [HEADERS["inter"], *("\t".join(map(str, row)) for row in RATINGS)],
         "ml-100k.user": [
@@ -82,7 +82,7 @@ def files_of(log: RatingLog) -> dict[str, list[str]]:
 
 
 def original_files() -> dict[str, list[str]]:
-    """File name to lines."""
+    """Lines by file, in the original layout."""
 
     def item(key: int, title: str, date: str, genres: tuple[str, ...]) -> str:
         flags = [str(int(flag in genres)) for flag in FLAGS]
@@ -106,7 +106,7 @@ def write(folder: Path, files: dict[str, list[str]], *, encoding: str) -> Path:
 
 
 def random_log(count: int, *, seed: int = 0, moments: int = 60) -> RatingLog:
-    """A log with few users and items and few moments, so that many timestamps are equal."""
+    """A random log with few users, items and times, so that many timestamps are equal."""
     rng = np.random.default_rng(seed)
     users, items = np.arange(100, 108), np.arange(1, 30)
     return RatingLog(

@@ -1,4 +1,4 @@
-"""Facts about columns of a sample."""
+"""Facts about the columns of a sample."""
 
 import pyarrow as pa
 import pytest

@@ -20,7 +20,7 @@ def line(label, integers, ids):
 
 
 def lines(first, rows):
-    """Each line has its number in ``int_0``."""
+    """Lines that have their numbers in ``int_0``."""
     return [line(row % 2, [str(row)], []) for row in range(first, first + rows)]
 
 
@@ -105,7 +105,7 @@ def test_lines_are_converted_once(tmp_path):
     },
 )
 def test_a_wrong_line_is_refused_with_its_number(tmp_path, monkeypatch, wrong, words):
-    monkeypatch.setattr(criteo, "BLOCK_BYTES", 600)  # So that the line is not in the first block.
+    monkeypatch.setattr(criteo, "BLOCK_BYTES", 600)  # Puts the wrong line into a later block.
     file = write(tmp_path / "day", [*lines(0, 7), wrong])
     with pytest.raises(DataError) as raised:
         load(file, tmp_path)

@@ -1,4 +1,4 @@
-"""Splits described as training will see them."""
+"""The description of splits, as training will read them."""
 
 import math
 
@@ -64,7 +64,7 @@ def test_ids_outside_the_vocabulary_count_as_unknown() -> None:
 def test_drift_is_the_population_stability_index() -> None:
     train = split([0.0] * 6, [[10]] * 4 + [[11]] * 2, [[0, 0]] * 6)
     test = split([0.0] * 6, [[10]] * 2 + [[12]] * 4, [[0, 0]] * 6)
-    # Buckets 10, 11 and all others; each count and half a one, of 6 + 1.5.
+    # The buckets are 10, 11 and all other ids. Each count is raised by 0.5, and the sum is 7.5.
     p, q = np.array([4.5, 2.5, 0.5]) / 7.5, np.array([2.5, 0.5, 4.5]) / 7.5
 
     description = described(train=train, test=test)

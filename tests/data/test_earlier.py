@@ -1,4 +1,4 @@
-"""Counts and histories hold what came strictly earlier: by hand, and by looking at every event."""
+"""Counts and histories hold strictly earlier events, as by hand and by a loop over all events."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The data appears whole in its folder or not at all, and a failure says what was tried."""
+"""The data appears completely in its folder or not at all. Failures say what was tried."""
 
 import subprocess
 import zipfile
@@ -10,7 +10,7 @@ from tests.cases import refused
 
 
 def wheel_with(names):
-    """A download that writes a wheel holding ``names``."""
+    """A download function that writes a wheel with the files ``names``."""
 
     def download(folder):
         path = folder / "recbole-1.2.1-py3-none-any.whl"

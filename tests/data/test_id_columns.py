@@ -1,4 +1,4 @@
-"""Columns of ids in the forms that authors have them: one id a row, or a list a row."""
+"""Columns of ids in the usual forms: one id or one list for each row."""
 
 import sys
 
@@ -71,7 +71,7 @@ def test_flat_columns_of_other_types_have_one_id_too(column, values):
 LISTS = {
     "lists": list,
     "tuples": lambda lists: [tuple(ids) for ids in lists],
-    "arrays": lambda lists: [np.array(ids) for ids in lists],  # That of no ids is of float64.
+    "arrays": lambda lists: [np.array(ids) for ids in lists],  # The empty one is float64.
     "pandas": pd.Series,
     "arrow": pa.array,
     "arrow-slice": lambda lists: pa.array([lists[0], *lists])[1:],
@@ -129,7 +129,7 @@ def test_a_column_does_not_change_with_the_array_it_came_from():
 
 
 def lines_run(function, argument):
-    """How many lines of Python run in a call."""
+    """Number of lines of Python that a call runs."""
     lines = 0
 
     def trace(frame, event, _):
@@ -154,7 +154,7 @@ def lines_run(function, argument):
 def test_no_python_code_runs_for_each_row(column_of, row):
     few, many = column_of([row] * 10), column_of([row] * 1000)
     more = lines_run(JaggedColumn.of_lists, many) - lines_run(JaggedColumn.of_lists, few)
-    assert more < 100  # A loop would run 990 lines more; pandas varies by a few.
+    assert more < 100  # A loop would run 990 more; the lines of pandas vary.
 
 
 KINDS = "expected ids that are integers of 64 bits or strings, got "

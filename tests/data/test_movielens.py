@@ -1,4 +1,4 @@
-"""Features know no future, and splits are by time."""
+"""Features depend on earlier ratings only, and splits are by time."""
 
 import numpy as np
 import pytest
@@ -12,14 +12,14 @@ from embershard.ids import hash_string
 from tests.data.small_movielens import random_log
 
 
-def changed(log, **columns):
-    """The same log with other columns."""
-    kept = {name: getattr(log, name) for name in RatingLog.__slots__}
-    return RatingLog(**(kept | columns))
+def with_columns(log, **columns):
+    """The log with some columns replaced."""
+    unchanged = {name: getattr(log, name) for name in RatingLog.__slots__}
+    return RatingLog(**(unchanged | columns))
 
 
 def features_of(log, row):
-    """The features of one row, asked of ``log``."""
+    """The features of one row, computed from ``log``."""
     answer = MovieLensFeatures(log).at(
         log.users[row : row + 1], log.items[row : row + 1], log.timestamps[row : row + 1]
     )
@@ -69,7 +69,7 @@ def test_features_agree_with_looking_at_every_earlier_rating():
 
 def test_history_holds_the_newest_50_likes():
     log = random_log(400, moments=400)
-    log = changed(log, ratings=np.full(400, 5.0), users=np.full(400, 100))
+    log = with_columns(log, ratings=np.full(400, 5.0), users=np.full(400, 100))
 
     _, sparse = features_of(log, 399)
 
@@ -90,9 +90,9 @@ def test_features_use_only_ratings_of_earlier_seconds(row):
     flipped = np.where(future, 6 - log.ratings, log.ratings)
     moved = np.where(future & ~request, rng.permutation(log.items), log.items)
     alone = ~future | request
-    assert features_of(changed(log, ratings=flipped), row) == expected
-    assert features_of(changed(log, items=moved), row) == expected
-    without = changed(
+    assert features_of(with_columns(log, ratings=flipped), row) == expected
+    assert features_of(with_columns(log, items=moved), row) == expected
+    without = with_columns(
         log,
         users=log.users[alone],
         items=log.items[alone],
@@ -109,7 +109,7 @@ def test_an_earlier_rating_does_reach_the_features():
     flipped = log.ratings.copy()
     flipped[before] = 1 if flipped[before] >= 4 else 5
 
-    assert features_of(changed(log, ratings=flipped), row) != features_of(log, row)
+    assert features_of(with_columns(log, ratings=flipped), row) != features_of(log, row)
 
 
 def one_batch(split):
@@ -148,9 +148,9 @@ def test_vocabularies_come_from_the_training_split(load_log):
     log = random_log(200)
     users = log.users.copy()
     users[:160] = np.where(users[:160] == 107, 100, users[:160])
-    users[190] = 107  # only in the test split
+    users[190] = 107  # This user is in the test split only.
 
-    dataset = load_log(changed(log, users=users)).dataset
+    dataset = load_log(with_columns(log, users=users)).dataset
 
     ids = {item.name: item.ids for item in dataset.schema.sparse}
     assert set(ids["user"].ids.tolist()) == set(users[:160].tolist())

@@ -1,4 +1,4 @@
-"""Both layouts read alike; what cannot be read is refused with file, line and column."""
+"""Both layouts have the same result. Refusals name file, line and column."""
 
 from pathlib import Path
 

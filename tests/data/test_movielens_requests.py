@@ -1,4 +1,4 @@
-"""Requests about users and films, and the figures of the real data."""
+"""Requests of users and films, and figures of the real data."""
 
 import pytest
 

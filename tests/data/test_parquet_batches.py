@@ -1,4 +1,4 @@
-"""`ParquetBatches` feeds any loop, one pass at a time."""
+"""`ParquetBatches` feeds any training loop, one pass over the data at a time."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Columns of every Arrow type become the same inputs; wrong values are named with file and row."""
+"""Columns of all Arrow types become the same inputs. Wrong values are named with file and row."""
 
 from decimal import Decimal
 

@@ -1,4 +1,4 @@
-"""Parquet files: what their footers tell."""
+"""Facts from the footers of Parquet files."""
 
 import pyarrow as pa
 import pytest

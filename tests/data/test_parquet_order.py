@@ -1,4 +1,4 @@
-"""Ranks, lanes and windows cut an epoch so that each row has one place."""
+"""Ranks, lanes and windows divide an epoch so that each row has exactly one place."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""One pass over the files finds splits, vocabularies and moments, and is kept."""
+"""One pass over the files finds splits, vocabularies and moments, which a cache keeps."""
 
 import os
 import signal
@@ -183,7 +183,7 @@ def test_inputs_of_one_table_share_its_ids(tmp_path):
     )
     item, past = dataset.schema.sparse
     assert item.ids is past.ids
-    assert item.ids.ids.tolist() == [2, 1, 3]  # 12, 4 and 4 of 8 training rows.
+    assert item.ids.ids.tolist() == [2, 1, 3]  # They occur 12, 4 and 4 times in training.
     (hint,) = dataset.tables
     assert (hint.name, hint.features, hint.pooling) == ("items", ("item", "history"), "mean")
 
@@ -196,7 +196,7 @@ def test_two_tables_with_one_vocabulary_share_ids_and_not_rows(tmp_path):
     )
     past, item = dataset.schema.sparse
     assert item.ids is past.ids
-    assert item.ids.ids.tolist() == [2, 1, 3]  # 12, 4 and 4 of 8 training rows.
+    assert item.ids.ids.tolist() == [2, 1, 3]  # They occur 12, 4 and 4 times in training.
     hints = [(hint.name, hint.features, hint.pooling) for hint in dataset.tables]
     assert hints == [("history", ("history",), "mean"), ("item", ("item",), "sum")]
 
@@ -288,9 +288,9 @@ def test_a_second_run_reads_nothing_again(tmp_path, monkeypatch):
 def test_a_truncated_result_is_made_anew(tmp_path, monkeypatch, share):
     files = write(tmp_path / "files", table(100))
     load(files)
-    (kept,) = (tmp_path / "cache/parquet").glob("*.npz")
-    content = kept.read_bytes()
-    kept.write_bytes(content[: int(len(content) * share)])
+    (cached,) = (tmp_path / "cache/parquet").glob("*.npz")
+    content = cached.read_bytes()
+    cached.write_bytes(content[: int(len(content) * share)])
     passes = count_passes(monkeypatch)
     for _ in range(2):
         assert len(load(files).train) == 80
@@ -321,12 +321,12 @@ def test_a_failed_preparation_keeps_nothing(tmp_path):
     for _ in range(2):
         with refused(DataError, "got null"):
             load(files, dense={"price": {}})
-    kept = {path.suffix for path in (tmp_path / "cache" / "parquet").iterdir()}
-    assert kept == {".lock"}
+    suffixes = {path.suffix for path in (tmp_path / "cache" / "parquet").iterdir()}
+    assert suffixes == {".lock"}
 
 
 def test_a_killed_preparation_is_done_anew(tmp_path):
-    """The process is killed between writing and renaming; the next one starts from its lock."""
+    """The process is killed between writing and renaming, and leaves its lock file."""
     files = write(tmp_path / "files", table(100))
     script = f"""
         import os, signal
@@ -340,8 +340,8 @@ def test_a_killed_preparation_is_done_anew(tmp_path):
     assert killed.returncode == -signal.SIGKILL
     assert list((tmp_path / "cache").rglob("*.npz")) == []
     assert len(load(files).train) == 80
-    kept = sorted(path.suffix for path in (tmp_path / "cache" / "parquet").iterdir())
-    assert kept == [".lock", ".npz"]
+    suffixes = sorted(path.suffix for path in (tmp_path / "cache" / "parquet").iterdir())
+    assert suffixes == [".lock", ".npz"]
 
 
 def test_files_are_found_by_folder_and_glob_each_once(tmp_path):
@@ -452,7 +452,7 @@ def test_a_damaged_page_is_refused_with_its_row_group(tmp_path):
 
 
 def test_a_file_that_changes_during_the_pass_is_refused(tmp_path, monkeypatch):
-    # More row groups than are read ahead.
+    # The file has more row groups than are read ahead.
     files = write(tmp_path / "files", table(1000), row_group_size=100)
     add = parquet_preparation._Pass._add
 

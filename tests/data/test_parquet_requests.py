@@ -32,7 +32,7 @@ def assert_same(batch, other):
 
 
 def requests_of(batch):
-    """The request numbers of a batch, and the candidates of each."""
+    """The number of candidates of each request of a batch."""
     numbers, counts = torch.unique_consecutive(batch.request, return_counts=True)
     return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
 
@@ -68,10 +68,11 @@ def test_an_epoch_has_each_request_once_in_bounded_batches(datasets, seed, world
 
     sizes = [sum(len(part.labels) for part in parts) for parts in zip(*ranks, strict=True)]
     assert train.batch_sizes(**options).tolist() == sizes
-    (whole,) = train.batches(batch_size=5000)
-    seen = [requests_of(batch) for batch in chain.from_iterable(ranks)]
-    assert sum(map(len, seen)) == len(requests_of(whole))
-    assert {number: count for call in seen for number, count in call.items()} == requests_of(whole)
+    (full_batch,) = train.batches(batch_size=5000)
+    expected = requests_of(full_batch)
+    counts = [requests_of(batch) for batch in chain.from_iterable(ranks)]
+    assert sum(map(len, counts)) == len(expected)
+    assert {number: count for part in counts for number, count in part.items()} == expected
     shares = [30 * (rank + 1) // world_size - 30 * rank // world_size for rank in range(world_size)]
     for share, batches in zip(shares, ranks, strict=True):
         assert all(len(batch.labels) <= share for batch in batches)

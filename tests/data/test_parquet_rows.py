@@ -1,4 +1,4 @@
-"""Ids become rows of tables, the same by any way."""
+"""All lookups of ids find the same rows of tables."""
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +31,7 @@ def test_a_growing_dictionary_is_mapped_once():
 
 @pytest.mark.parametrize("spread", [1, 3, 1000, 2**61])
 def test_a_vocabulary_has_the_same_rows_near_and_far(spread):
-    """Near ids are found in an array by id, far ones by a search."""
+    """Ids that are close together are found in an array, and others by a search."""
     known = (np.array([1, -2, 0, 2, -1]) * spread).astype(np.int64)
     extremes = np.array([-(2**63), 2**63 - 1, 3, 4, -3], np.int64)
     unknown = np.setdiff1d(extremes, known)

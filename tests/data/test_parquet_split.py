@@ -1,4 +1,4 @@
-"""Epochs of Parquet files use each row once, on any ranks, and resume where they stopped."""
+"""Epochs of Parquet files use each row once, on any number of ranks, and can be resumed."""
 
 import threading
 from itertools import chain
@@ -16,16 +16,16 @@ from tests.data.small_parquet import lists_of, load, row_numbers, table, write
 
 @pytest.fixture
 def files(tmp_path):
-    """1,000 rows in 3 files and 21 row groups; 800 train."""
+    """1,000 rows in 3 files and 21 row groups. 800 of them are for training."""
     tables = [table(430), table(170, first=430), table(400, first=600)]
     return write(tmp_path / "files", *tables, row_group_size=50)
 
 
-def same(one, other):
-    """Whether two batches are equal bit for bit."""
+def same(batch, other):
+    """True if two batches are equal bit for bit."""
     tensors = [
         (item.dense, item.sparse.values(), item.sparse.lengths(), item.labels)
-        for item in (one, other)
+        for item in (batch, other)
     ]
     return all(torch.equal(a, b) for a, b in zip(*tensors, strict=True))
 
@@ -64,7 +64,7 @@ def test_without_a_seed_rows_keep_the_order_of_the_files(files):
 
 
 def test_a_last_batch_of_fewer_rows_than_ranks_has_empty_parts(tmp_path):
-    train = load(write(tmp_path / "files", table(10))).train  # 8 train.
+    train = load(write(tmp_path / "files", table(10))).train  # 8 rows are for training.
     ranks = [
         list(train.batches(batch_size=3, shuffle_seed=0, rank=rank, world_size=4))
         for rank in range(4)
@@ -106,10 +106,10 @@ def test_a_resumed_epoch_reads_only_what_is_left(files, monkeypatch):
 
     monkeypatch.setattr(parquet_columns, "record_batches", counted)
     list(train.batches(batch_size=40, shuffle_seed=0))
-    assert len(read) == len(set(read)) == 17  # 9 + 4 row groups of two files, 4 of the third.
+    assert len(read) == len(set(read)) == 17  # 9 and 4 of two files, 4 of the third.
     read.clear()
     list(train.batches(batch_size=40, shuffle_seed=0, first=15))
-    assert len(read) <= 10  # A quarter of 17, and one for each of 8 lanes at most.
+    assert len(read) <= 10  # A quarter of 17, and some that the 8 lanes share.
 
 
 def test_other_seeds_have_other_orders(files):
@@ -122,7 +122,7 @@ def test_a_shuffle_leaves_no_long_runs_of_file_order(files):
     train = load(files, shuffle_rows=200).train
     order = np.array(row_numbers(train.batches(batch_size=50, shuffle_seed=1)))
     assert (np.diff(order) == 1).mean() < 0.05
-    # A window of 200 rows has parts of 8 places, so a batch spans most of the file.
+    # A window of 200 rows comes from 8 places in the files, so a batch spans most of them.
     assert all(np.ptp(batch) > 300 for batch in np.split(order, 16))
 
 
@@ -151,7 +151,7 @@ def test_batches_have_the_columns_that_are_named(tmp_path):
         [price, row] for row, price in enumerate([1, -1, 3, 4, 5, 6, 7, 8])
     ]
     assert batch.sparse.keys() == ["tags", "item"]
-    rows_of = {item: row for row, item in enumerate("cba")}  # By frequency.
+    rows_of = {item: row for row, item in enumerate("cba")}  # The most frequent first.
     expected = [["a", "b"], [], [], ["b"], ["c"], ["c"], ["c"], ["c"]]
     assert lists_of(batch, "tags") == [[rows_of[tag] for tag in tags] for tags in expected]
     assert lists_of(batch, "item") == [[number % 7] for number in range(8)]
@@ -197,7 +197,7 @@ def test_samples_are_requests_as_clients_send_them(tmp_path):
         request="session",
     )
     first, second = dataset.train.samples(2)
-    assert first.example_dense[:, 0].tolist() == [0, 0.5, 1]  # Raw.
+    assert first.example_dense[:, 0].tolist() == [0, 0.5, 1]  # Without transforms.
     assert first.values[1:].tolist() == [0, 1, 2]
     assert first.lengths.tolist() == [1, 1, 1, 1]
     assert second.example_dense[:, 0].tolist() == [1.5, 2, 2.5]
@@ -254,7 +254,8 @@ def test_other_columns_are_not_read(tmp_path, monkeypatch):
 
     monkeypatch.setattr(parquet_columns, "record_batches", noted)
     list(train.batches(batch_size=10))
-    assert read == [["click", "item", "row", "time"]]  # time: it is in two splits.
+    # The row group is in two splits, which the time tells apart.
+    assert read == [["click", "item", "row", "time"]]
 
 
 def test_the_digest_changes_with_what_batches_depend_on(files):

@@ -27,7 +27,7 @@ def test_at_most_depth_items_are_computed_ahead():
 
     ahead = prefetched(items(), depth=3)
     assert next(ahead) == 0
-    assert third.wait(60)  # One is taken, three are ready.
+    assert third.wait(60)  # One item is taken and three are ready.
     assert computed == [0, 1, 2, 3]
     ahead.close()
     assert computed == [0, 1, 2, 3]

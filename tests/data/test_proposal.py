@@ -1,4 +1,4 @@
-"""A run's file proposed from a sample of Parquet rows."""
+"""The run file that is proposed from a sample of Parquet rows."""
 
 import tomllib
 from pathlib import Path
@@ -19,7 +19,7 @@ AT = np.arange(ROWS)
 
 
 def table(**columns: Any) -> pa.Table:
-    """Four hundred rows with a label, and ``columns``."""
+    """400 rows with a label and ``columns``."""
     return pa.table({"click": (AT % 5 == 0).astype(np.int8), **columns})
 
 
@@ -93,7 +93,7 @@ def test_a_list_shares_the_table_of_the_column_with_its_ids() -> None:
 
 def test_a_list_named_like_a_column_shares_its_table() -> None:
     skus = [f"s{at % 200}" for at in AT]
-    recent = [[f"s{at % 100}", "rare"] for at in AT]  # Half of all skus.
+    recent = [[f"s{at % 100}", "rare"] for at in AT]  # Half of all skus occur.
     sparse = parsed(table(sku=skus, recent_skus=recent, past=recent))["data"]["sparse"]
 
     assert sparse["recent_skus"]["table"] == "sku"
@@ -163,7 +163,7 @@ def test_a_label_that_is_a_float_gets_the_squared_error() -> None:
 
 
 def request_table(**columns: Any) -> pa.Table:
-    """Rows with 1 to 3 candidates each, and a user that is seen often."""
+    """Request rows with 1 to 3 candidates each and 30 users."""
     counts = AT % 3 + 1
 
     def lists(values: np.ndarray) -> list[list[Any]]:
@@ -217,7 +217,7 @@ def test_a_scalar_label_keeps_impression_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "options", "said"),
+    ("columns", "options", "part"),
     [
         (table(item=AT % 9), {"labels": ["bought"]}, "--label"),
         (table(item=AT % 9), {"time": "when"}, "--time"),
@@ -228,8 +228,8 @@ def test_a_scalar_label_keeps_impression_rows() -> None:
         (table(item=AT % 9).slice(0, 0), {}, "rows"),
     ],
 )
-def test_refuses(columns: pa.Table, options: dict[str, Any], said: str) -> None:
-    with refused(InputError, said):
+def test_refuses(columns: pa.Table, options: dict[str, Any], part: str) -> None:
+    with refused(InputError, part):
         proposed(columns, **options)
 
 

@@ -1,4 +1,4 @@
-"""Data sets are found by name, and settings that mean nothing to one are refused."""
+"""Data sets are found by name, and settings that a data set does not have are refused."""
 
 from pathlib import Path
 

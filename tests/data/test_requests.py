@@ -1,4 +1,4 @@
-"""Examples of one request are asked together, and its request side goes out once."""
+"""The examples of a request are sent together, and its values in request scope once."""
 
 from dataclasses import replace
 
@@ -68,7 +68,7 @@ def test_a_request_whose_examples_disagree_is_refused(changes, name):
 
 
 def shared_examples():
-    """Requests 7 (two examples), 3 (one), 7 again (one more)."""
+    """Four examples of the requests 7, 7, 3 and 7."""
     schema = Schema(
         dense=[DenseInput("price"), DenseInput("age", scope="request"), DenseInput("likes")],
         sparse=[SparseInput("item"), SparseInput("user", scope="request")],
@@ -91,7 +91,7 @@ def test_a_sample_holds_its_request_once_and_its_examples():
     assert (first.num_examples, second.num_examples) == (3, 1)
     assert_array_equal(first.request_dense, np.array([50], np.float32))
     assert_array_equal(first.example_dense, np.array([[1, 2], [3, 4], [7, 8]], np.float32))
-    assert_array_equal(first.lengths, [2, 0, 2, 1])  # of the items, then of the user
+    assert_array_equal(first.lengths, [2, 0, 2, 1])  # of the items and of the user
     assert_array_equal(first.values, [10, 11, 13, 14, 1])
     assert_array_equal(second.request_dense, np.array([60], np.float32))
     assert_array_equal(second.lengths, [1, 1])
@@ -105,7 +105,7 @@ def test_as_many_samples_as_asked_for():
 
 
 class Counted(np.ndarray):
-    """Counts the elements of all arrays that are made from it, views included."""
+    """An array that counts the elements of all arrays made from it, views included."""
 
     elements = 0
 
@@ -134,7 +134,7 @@ def test_a_request_reads_its_own_rows_however_many_there_are(requests):
 
 
 def of_sizes(*sizes):
-    """Requests of so many examples each, every example with one item."""
+    """Requests with these numbers of examples. Every example has one item."""
     total = sum(sizes)
     items = JaggedColumn(np.arange(total), np.arange(total + 1))
     return Examples(

@@ -1,4 +1,4 @@
-"""Batches carry every example once, as rows of tables, and forget ids only when asked to."""
+"""Batches have every example once, with rows of tables, and drop ids only if they are told to."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from tests.cases import cases, refused
 
 
 def make(column=None, lists=((10, 30), (), (20,), (99, 10, 20), (30,))):
-    """Five examples of one sparse input; the dense input is the example's number."""
+    """Examples with one sparse input. Their dense input is the number of the example."""
     lengths = [len(ids) for ids in lists]
     values = [row_id for ids in lists for row_id in ids]
     count = len(lists)
@@ -54,7 +54,7 @@ def test_batches_keep_the_order_and_map_ids_to_rows():
 
 
 def with_transforms(*transforms):
-    """`make`'s five examples, whose dense values 0 .. 4 are transformed."""
+    """The five examples of `make`, with transforms of their dense values 0..4."""
     examples = make()
     dense = [replace(examples.schema.dense[0], transforms=transforms)]
     return replace(examples, schema=Schema(dense=dense, sparse=examples.schema.sparse))
@@ -73,17 +73,17 @@ def test_a_value_without_a_finite_transform_is_refused():
 
 
 def test_several_inputs_are_concatenated_in_schema_order():
-    one = make()
+    source = make()
     column = JaggedColumn(np.arange(5), np.arange(6))
     examples = Examples(
         schema=Schema(
-            dense=one.schema.dense,
-            sparse=[SparseInput("a", ids=Identity(5)), *one.schema.sparse, SparseInput("raw")],
+            dense=source.schema.dense,
+            sparse=[SparseInput("a", ids=Identity(5)), *source.schema.sparse, SparseInput("raw")],
         ),
-        dense=one.dense,
-        sparse={"raw": column, **one.sparse, "a": column},
-        labels=one.labels,
-        request=one.request,
+        dense=source.dense,
+        sparse={"raw": column, **source.sparse, "a": column},
+        labels=source.labels,
+        request=source.request,
     )
 
     (batch,) = batches(examples, batch_size=5)
@@ -199,13 +199,13 @@ def test_ids_that_the_schema_rejects_are_refused(column, parts):
 
 
 def test_rows_in_memory_are_a_split():
-    one = make()
+    source = make()
     labels = np.array([[0, 4], [1, np.nan], [np.nan, 5], [1, 6], [1, np.nan]], np.float32)
-    split = to_rows(replace(one, labels=labels, request=np.array([7, 7, 8, 8, 9])))
+    split = to_rows(replace(source, labels=labels, request=np.array([7, 7, 8, 8, 9])))
 
     assert split.label_means() == [0.75, 5]
     batch = next(split.batches(batch_size=2, rank=1, world_size=2, first=1))
     assert batch.labels.tolist() == [[1, 6]]
     assert batch.request.tolist() == [8]
     assert len(split.samples(2)) == 2
-    assert to_rows(replace(one, labels=labels[:, 1:])).labels.shape == (5,)
+    assert to_rows(replace(source, labels=labels[:, 1:])).labels.shape == (5,)

@@ -1,4 +1,4 @@
-"""Planted logs: deterministic, Zipf, scoped, and with labels that follow the teacher."""
+"""Planted logs are deterministic, have Zipf ids and scopes, and labels that follow the teacher."""
 
 import numpy as np
 import pytest
@@ -14,8 +14,8 @@ from tests.cases import cases, refused
 from tests.oracles import share_of_ordered_pairs
 
 
-def whole(dataset, name):
-    """A sparse input's lengths and values over all splits."""
+def lengths_and_values(dataset, name):
+    """Lengths and values of a sparse input, over all splits."""
     columns = [split.sparse[name] for split in (dataset.train, dataset.valid, dataset.test)]
     return np.concatenate([c.lengths for c in columns]), np.concatenate([c.values for c in columns])
 
@@ -32,8 +32,11 @@ def test_a_seed_decides_everything(log):
     assert np.array_equal(again.dataset.train.labels, log.dataset.train.labels)
     assert np.array_equal(again.dataset.train.dense, log.dataset.train.dense)
     for name in log.dataset.train.sparse:
-        for mine, theirs in zip(whole(log.dataset, name), whole(again.dataset, name), strict=True):
-            assert np.array_equal(mine, theirs)
+        column, other_column = (
+            lengths_and_values(data, name) for data in (log.dataset, again.dataset)
+        )
+        for array, other_array in zip(column, other_column, strict=True):
+            assert np.array_equal(array, other_array)
     assert again.best_auc == log.best_auc
     assert not np.array_equal(other.dataset.train.labels, log.dataset.train.labels)
 
@@ -44,7 +47,7 @@ def test_splits_are_80_10_10(log):
 
 
 def test_the_examples_of_a_request_share_request_scoped_inputs(log):
-    requests = list(client_requests(log.dataset.test))  # refuses any difference
+    requests = list(client_requests(log.dataset.test))  # Refuses any difference.
 
     assert {len(request.positions) for request in requests} == {4}
     assert requests[0].sparse["user"].lengths.tolist() == [1]
@@ -52,14 +55,14 @@ def test_the_examples_of_a_request_share_request_scoped_inputs(log):
 
 
 def test_lengths_are_jagged_from_empty_to_the_longest(log):
-    lengths, _ = whole(log.dataset, "history")
+    lengths, _ = lengths_and_values(log.dataset, "history")
 
     assert np.bincount(lengths[::4]) / len(lengths[::4]) == pytest.approx([1 / 9] * 9, abs=0.01)
-    assert (whole(log.dataset, "item")[0] == 1).all()
+    assert (lengths_and_values(log.dataset, "item")[0] == 1).all()
 
 
 def test_ids_follow_zipfs_law(log):
-    _, values = whole(log.dataset, "item")
+    _, values = lengths_and_values(log.dataset, "item")
     weights = np.arange(1, 5001) ** -1.05
     counts = np.bincount(values, minlength=5000)
 
@@ -89,7 +92,7 @@ def test_too_few_examples_for_both_kinds_of_labels_are_refused():
 
 
 def test_the_probability_is_the_sigmoid_of_the_planted_sum():
-    """Equal ids give equal contributions: a least-squares fit of the logit leaves nothing over."""
+    """Equal ids contribute equally, so a least-squares fit of the logit has no residual."""
     inputs = (
         PlantedInput(name="a", scope="request", ids=5),
         PlantedInput(name="b", scope="example", ids=6, max_length=3),

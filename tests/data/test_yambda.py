@@ -1,4 +1,4 @@
-"""Yambda's listens get the histories that were known before each of them."""
+"""A listen of Yambda has the history that was known before it."""
 
 import numpy as np
 import pyarrow as pa
@@ -60,7 +60,7 @@ def test_a_history_has_tracks_played_by_half_before_the_event(tmp_path):
 
 
 def plain_histories(table):
-    """The definition, row by row."""
+    """Histories by their definition, row by row."""
     names = ("uid", "timestamp", "item_id", "played_ratio_pct")
     rows = list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
     return [
@@ -76,7 +76,7 @@ def plain_histories(table):
 def test_histories_do_not_depend_on_parts_and_row_groups(tmp_path, monkeypatch):
     rng = np.random.default_rng(3)
     users = np.sort(rng.integers(0, 4, 600))
-    times = rng.integers(0, 200, 600)  # Often equal.
+    times = rng.integers(0, 200, 600)  # Many times are equal.
     order = np.lexsort([times, users])
     table = listens(users, times[order], rng.integers(0, 90, 600), rng.integers(0, 101, 600))
     monkeypatch.setattr(yambda, "BATCH_ROWS", 7)

@@ -1,4 +1,4 @@
-"""Metrics of a server and a watch, scraped as Prometheus does it."""
+"""Metrics of a server and of a watch, as Prometheus scrapes them."""
 
 import urllib.request
 
@@ -15,7 +15,7 @@ from tests.repository.sources import ROOT
 
 @pytest.fixture(scope="session")
 def samples() -> list[Sample]:
-    """All of a live server, and those of a watch that follows a label."""
+    """Samples of all metrics of a live server, and of a watch that follows a label."""
     status = WatchStatus(interval_seconds=30)
     status.want({"stable": 1}, "small")
     status.serve([])
@@ -38,7 +38,7 @@ def samples() -> list[Sample]:
 
 @pytest.fixture(scope="session")
 def scraped(samples) -> dict[str, set[str]]:
-    """The labels of every series, by its name."""
+    """The labels of every series, by the name of the series."""
     results: dict[str, set[str]] = {}
     for sample in samples:
         results.setdefault(sample.name, set()).update(sample.labels)
@@ -47,7 +47,7 @@ def scraped(samples) -> dict[str, set[str]]:
 
 @pytest.fixture(scope="session")
 def scraped_values(samples) -> dict[tuple[str, str], set[str]]:
-    """The values of every label, by the series and the label."""
+    """The values of every label, by the names of series and label."""
     results: dict[tuple[str, str], set[str]] = {}
     for sample in samples:
         for label, value in sample.labels.items():

@@ -1,4 +1,4 @@
-"""The files of docker/ as the tests read them."""
+"""Parsers of the files in docker/."""
 
 import argparse
 import json
@@ -15,34 +15,34 @@ DOCKER = ROOT / "docker"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One instruction of a Dockerfile: its name, and the rest of the line."""
+    """One instruction of a Dockerfile: its name and its arguments."""
 
     name: str
-    rest: str
+    arguments: str
 
-    def listed(self) -> list[str]:
-        """The words of CMD or ENTRYPOINT in their exec form; of HEALTHCHECK those of its CMD."""
-        words = json.loads(self.rest[self.rest.index("[") :])
+    def words(self) -> list[str]:
+        """The words of CMD or ENTRYPOINT in exec form, or of the CMD of a HEALTHCHECK."""
+        words = json.loads(self.arguments[self.arguments.index("[") :])
         assert isinstance(words, list)
         return words
 
 
 def stages(file: Path) -> list[list[Step]]:
-    """The stages of a Dockerfile, each from its FROM on."""
+    """The stages of a Dockerfile. Each begins with its FROM."""
     text = "\n".join(line for line in file.read_text().splitlines() if not line.startswith("#"))
     results: list[list[Step]] = []
     for line in text.replace("\\\n", " ").splitlines():
         if not line.strip():
             continue
-        name, _, rest = line.strip().partition(" ")
+        name, _, arguments = line.strip().partition(" ")
         if name == "FROM":
             results.append([])
-        results[-1].append(Step(name, rest.strip()))
+        results[-1].append(Step(name, arguments.strip()))
     return results
 
 
-def one(stage: list[Step], name: str) -> Step:
-    """The only instruction of a name."""
+def only_step(stage: list[Step], name: str) -> Step:
+    """The only instruction with this name."""
     (step,) = [step for step in stage if step.name == name]
     return step
 

@@ -1,19 +1,19 @@
-"""What a PromQL query asks for that no server exports."""
+"""Finds names in PromQL queries that no server exports."""
 
 from collections.abc import Mapping
 
 import promql_parser as promql
 
 
-def unknown(query: str, series: Mapping[str, set[str]], added: set[str]) -> list[str]:
-    """Names and labels of a query that there are not.
+def unknown_names(query: str, series: Mapping[str, set[str]], added: set[str]) -> list[str]:
+    """Series and labels of a query that do not exist, one message each.
 
     Args:
         series: labels of every series by its name, as a server exports them.
-        added: labels that Prometheus adds to each.
+        added: labels that Prometheus adds to every series.
 
     Raises:
-        ValueError: it is no query.
+        ValueError: ``query`` is no PromQL.
     """
     results: list[str] = []
 
@@ -21,8 +21,8 @@ def unknown(query: str, series: Mapping[str, set[str]], added: set[str]) -> list
         if isinstance(node, promql.VectorSelector):
             results.extend(_of_selector(node, series, added))
         elif isinstance(node, (promql.AggregateExpr, promql.BinaryExpr)):
-            there = added | _labels(node, series)
-            results.extend(f"{kind} {name}: no such label" for kind, name in _grouped(node, there))
+            labels = added | _labels(node, series)
+            results.extend(f"{kind} {name}: no such label" for kind, name in _grouped(node, labels))
 
     promql.walk(promql.parse(query), visit)
     return results
@@ -33,16 +33,16 @@ def _of_selector(
 ) -> list[str]:
     if node.name not in series:
         return [f"{node.name}: no such series"]
-    there = series[node.name] | added
+    labels = series[node.name] | added
     return [
         f"{node.name}: no label {matcher.name}"
         for matcher in node.matchers.matchers
-        if matcher.name not in there
+        if matcher.name not in labels
     ]
 
 
 def _labels(node: promql.Expr, series: Mapping[str, set[str]]) -> set[str]:
-    """Those of all series below a node."""
+    """Labels of all series below a node."""
     labels: set[str] = set()
 
     def visit(below: promql.Expr) -> None:
@@ -54,10 +54,10 @@ def _labels(node: promql.Expr, series: Mapping[str, set[str]]) -> set[str]:
 
 
 def _grouped(
-    node: promql.AggregateExpr | promql.BinaryExpr, there: set[str]
+    node: promql.AggregateExpr | promql.BinaryExpr, labels: set[str]
 ) -> list[tuple[str, str]]:
-    """`by` or `on`, and a label, of those that are not there."""
+    """Labels in `by` or `on` that do not exist, with that keyword."""
     kind, modifier = "by", node.modifier
     if isinstance(node, promql.BinaryExpr):
         kind, modifier = "on", modifier and modifier.matching
-    return [(kind, name) for name in (modifier.labels if modifier else []) if name not in there]
+    return [(kind, name) for name in (modifier.labels if modifier else []) if name not in labels]

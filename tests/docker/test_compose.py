@@ -1,4 +1,4 @@
-"""compose.yaml, and what it mounts into Prometheus and Grafana."""
+"""compose.yaml, and the files that it mounts into Prometheus and Grafana."""
 
 import re
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docker.files import DOCKER, documents, one, parse, stages
+from tests.docker.files import DOCKER, documents, only_step, parse, stages
 
 COMPOSE = DOCKER / "compose.yaml"
 SERVICES = documents(COMPOSE)[0]["services"]
@@ -48,7 +48,7 @@ def test_health_check_and_prometheus_find_the_server():
     server = SERVICES["server"]
     parsed = parse(server["command"])
     image = stages(DOCKER / server["build"]["dockerfile"].removeprefix("docker/"))[-1]
-    assert f":{parsed.metrics_port}/healthz" in one(image, "HEALTHCHECK").rest
+    assert f":{parsed.metrics_port}/healthz" in only_step(image, "HEALTHCHECK").arguments
     (job,) = documents(DOCKER / "prometheus.yml")[0]["scrape_configs"]
     assert job["static_configs"] == [{"targets": [f"server:{parsed.metrics_port}"]}]
     assert [port.rpartition(":")[2] for port in server["ports"]] == [str(parsed.metrics_port)]

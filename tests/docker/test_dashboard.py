@@ -1,4 +1,4 @@
-"""The dashboard asks for what a server exports, by names and labels of a real scrape."""
+"""The queries of the dashboard use only series and labels of a real scrape."""
 
 import json
 import re
@@ -6,7 +6,7 @@ import re
 import pytest
 
 from tests.docker.files import DOCKER
-from tests.docker.promql import unknown
+from tests.docker.promql import unknown_names
 from tests.repository.sources import ROOT
 
 DASHBOARD = json.loads((DOCKER / "grafana/dashboards/embershard.json").read_text())
@@ -22,7 +22,7 @@ QUERIES = re.findall(
 
 
 def filled(expression: str) -> str:
-    """As Grafana sends it: with values for its variables."""
+    """A query with values for its variables, as Grafana sends it."""
     for item in DASHBOARD["templating"]["list"]:
         expression = expression.replace(f"${item['name']}", ".*")
     return expression.replace("$__rate_interval", "1m")
@@ -30,9 +30,9 @@ def filled(expression: str) -> str:
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 def test_a_panel_asks_for_what_there_is(scraped, target):
-    assert unknown(filled(target["expr"]), scraped, PROMETHEUS) == []
+    assert unknown_names(filled(target["expr"]), scraped, PROMETHEUS) == []
 
 
 @pytest.mark.parametrize("query", QUERIES)
 def test_the_queries_of_the_metrics_page_ask_for_what_there_is(scraped, query):
-    assert unknown(query.strip(), scraped, PROMETHEUS) == []
+    assert unknown_names(query.strip(), scraped, PROMETHEUS) == []

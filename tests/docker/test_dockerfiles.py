@@ -1,4 +1,4 @@
-"""The Dockerfiles and the script that fills the images, checked without Docker."""
+"""Checks of the Dockerfiles and of the script that fills the images, without Docker."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 from tests.cases import cases
 from tests.docker.files import (
     DOCKER,
-    one,
+    only_step,
     parse,
     stages,
 )
@@ -35,9 +35,9 @@ def test_hadolint_finds_nothing(file):
 @pytest.mark.parametrize("file", BUILT)
 def test_nothing_runs_as_root(file):
     final = stages(file)[-1]
-    user, group = one(final, "USER").rest.split(":")
+    user, group = only_step(final, "USER").arguments.split(":")
     assert int(user) > 0 < int(group)
-    after = [step.name for step in final[final.index(one(final, "USER")) :]]
+    after = [step.name for step in final[final.index(only_step(final, "USER")) :]]
     assert "RUN" not in after
 
 
@@ -66,8 +66,10 @@ def test_an_image_holds_the_fbgemm_that_its_devices_need(tmp_path, kind, cuda, e
 
 def test_the_server_listens_where_the_image_says():
     final = stages(DOCKER / "serving.Dockerfile")[-1]
-    assert one(final, "ENTRYPOINT").listed() == ["embershard"]
-    parsed = parse(one(final, "CMD").listed())
+    assert only_step(final, "ENTRYPOINT").words() == ["embershard"]
+    parsed = parse(only_step(final, "CMD").words())
     assert (parsed.host, parsed.metrics_host) == ("0.0.0.0", "0.0.0.0")
-    assert one(final, "EXPOSE").rest.split() == [str(parsed.port), str(parsed.metrics_port)]
-    assert f"http://127.0.0.1:{parsed.metrics_port}/healthz" in one(final, "HEALTHCHECK").rest
+    ports = only_step(final, "EXPOSE").arguments.split()
+    assert ports == [str(parsed.port), str(parsed.metrics_port)]
+    check = only_step(final, "HEALTHCHECK").arguments
+    assert f"http://127.0.0.1:{parsed.metrics_port}/healthz" in check

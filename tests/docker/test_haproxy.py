@@ -1,4 +1,4 @@
-"""The proxy of the deployment, as HAProxy reads its configuration."""
+"""HAProxy accepts the configuration of the deployment, and protects the server with it."""
 
 import os
 import subprocess
@@ -15,8 +15,8 @@ from tests.repository.sources import ROOT
 from tests.serving.certificates import Authority
 
 
-def checked(listen):
-    """Of the configuration with that LISTEN: whether HAProxy takes it, and its words."""
+def check_configuration(listen):
+    """True if HAProxy accepts the configuration with that LISTEN, and its messages."""
     done = subprocess.run(
         ["haproxy", "-c", "-f", str(DOCKER / "haproxy.cfg")],
         env=os.environ | {"LISTEN": listen, "SERVER": "127.0.0.1:50052"},
@@ -29,16 +29,17 @@ def checked(listen):
 
 @pytest.mark.needs_proxy
 def test_each_word_of_listen_is_an_argument(tmp_path):
-    assert checked(":50051")[0]
+    assert check_configuration(":50051")[0]
     missing = tmp_path / "server.pem"
-    is_valid, words = checked(f":50051 ssl crt {missing} alpn h2")
-    assert not is_valid  # As one word it would listen without TLS.
-    assert str(missing) in words
+    is_valid, messages = check_configuration(f":50051 ssl crt {missing} alpn h2")
+    # If LISTEN were a single argument, the proxy would listen without TLS.
+    assert not is_valid
+    assert str(missing) in messages
 
 
 @pytest.mark.needs_proxy
 def test_the_sidecar_takes_the_secrets_tls_files_and_a_token(tmp_path):
-    """The files of a Kubernetes secret are tls.crt and tls.key; HAProxy is told of the first."""
+    """A Kubernetes secret has the files tls.crt and tls.key. LISTEN names only the first."""
     authority = Authority("of the test")
     signed = authority.sign("server")
     (tmp_path / "tls.crt").write_bytes(signed.certificate)

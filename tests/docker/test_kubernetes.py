@@ -1,4 +1,4 @@
-"""The manifests: valid, and true to the server and the image."""
+"""The manifests are valid and agree with the server and the image."""
 
 import copy
 import re
@@ -8,8 +8,8 @@ import pytest
 
 from embershard.commands.fetch import watch_routes
 from embershard.fetch.watch_status import WatchStatus
-from tests.docker.files import DOCKER, documents, one, parse, stages
-from tests.docker.promql import unknown
+from tests.docker.files import DOCKER, documents, only_step, parse, stages
+from tests.docker.promql import unknown_names
 
 FOLDER = DOCKER / "kubernetes"
 MANIFESTS = {document["kind"]: document for document in documents(FOLDER / "server.yaml")}
@@ -33,14 +33,14 @@ def test_kubernetes_accepts_the_manifest(kind, version):
 
 
 def patched(document, patch):
-    """What `kubectl patch --type json` makes of it."""
+    """Applies a patch to a document like `kubectl patch --type json`."""
     document = copy.deepcopy(document)
     for step in patch:
-        *above, last = (
+        *parents, last = (
             part.replace("~1", "/") for part in step["path"].removeprefix("/").split("/")
         )
         target = document
-        for part in above:
+        for part in parents:
             target = target[int(part)] if isinstance(target, list) else target[part]
         if step["op"] == "test":
             assert target[last] == step["value"]
@@ -73,7 +73,7 @@ def test_a_sidecar_follows_the_init_containers_repository():
         assert getattr(watch, option) == getattr(once, option)
     assert str(watch.control) == server.control
     assert WATCH["volumeMounts"] == SERVER["volumeMounts"][:2]
-    assert watch.keep is not None  # The volume is bounded.
+    assert watch.keep is not None  # Otherwise the volume would fill up.
 
 
 def test_ports_are_where_server_watch_and_proxy_listen():
@@ -107,7 +107,7 @@ def test_the_proxy_has_the_key_and_only_the_server_the_token():
     volumes = {volume["name"]: volume for volume in POD["volumes"]}
 
     def secrets(container):
-        """Paths in the container of the secret's keys that are mounted there."""
+        """Keys of the secret that the container mounts, by path."""
         return {
             f"{mount['mountPath']}/{item['path']}": item["key"]
             for mount in container["volumeMounts"]
@@ -127,7 +127,7 @@ def test_probes_ask_for_paths_that_are_served():
     watch = WATCH["livenessProbe"]["httpGet"]
     assert watch["port"] == parse(WATCH["args"]).metrics_port
     assert watch["path"] in watch_routes(WatchStatus(interval_seconds=30), 60)
-    assert "readinessProbe" not in WATCH  # A store that is down would end all service.
+    assert "readinessProbe" not in WATCH  # Otherwise a store that is down ends all service.
 
 
 def test_a_pod_has_time_to_drain():
@@ -137,7 +137,8 @@ def test_a_pod_has_time_to_drain():
     drain = parse(SERVER["args"]).drain_timeout_seconds
     assert POD["terminationGracePeriodSeconds"] == pause + drain + 10
     (hard_stop,) = re.findall(r"hard-stop-after (\d+)s", (DOCKER / "haproxy.cfg").read_text())
-    assert before < pause  # It sends clients away while the server answers.
+    # The proxy sends clients away while the server still answers.
+    assert before < pause
     assert pause + drain < before + int(hard_stop) < POD["terminationGracePeriodSeconds"]
 
 
@@ -145,7 +146,7 @@ def test_a_pod_has_time_to_drain():
     "container", [SERVER, FETCH, WATCH, PROXY], ids=lambda value: value["name"]
 )
 def test_nothing_runs_as_root_or_writes_to_the_image(container):
-    user, group = one(IMAGE, "USER").rest.split(":")
+    user, group = only_step(IMAGE, "USER").arguments.split(":")
     context = POD["securityContext"]
     assert context["runAsNonRoot"] is True
     assert (context["runAsUser"], context["runAsGroup"]) == (int(user), int(group))
@@ -181,5 +182,5 @@ def test_the_server_exports_what_the_autoscalers_metric_needs(scraped):
     assert metric["pods"]["metric"]["name"] == rule["name"]["as"]
     query = rule["metricsQuery"].replace("<<.GroupBy>>", "pod")
     query = query.replace("<<.LabelMatchers>>", 'namespace="default",pod=~"a|b"')
-    assert unknown(query, scraped, ADDED) == []
-    assert unknown(rule["seriesQuery"], scraped, ADDED) == []
+    assert unknown_names(query, scraped, ADDED) == []
+    assert unknown_names(rule["seriesQuery"], scraped, ADDED) == []

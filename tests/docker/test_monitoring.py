@@ -1,5 +1,5 @@
-"""The scrape and the alerts for the Prometheus operator: true to the manifests and to what a live
-server exposes."""
+"""The scrape and the alerts for the Prometheus operator agree with the manifests and with the
+metrics of a live server."""
 
 import re
 import subprocess
@@ -10,7 +10,7 @@ import yaml
 
 from tests.cases import cases
 from tests.docker.files import DOCKER, documents
-from tests.docker.promql import unknown
+from tests.docker.promql import unknown_names
 
 FOLDER = DOCKER / "kubernetes"
 OBJECTS = {document["kind"]: document for document in documents(FOLDER / "monitoring.yaml")}
@@ -25,7 +25,7 @@ ALERT = pytest.mark.parametrize("rule", ALERTS.values(), ids=ALERTS)
 
 
 def matchers(query):
-    """Each series, label and operator of a query, with the values that are compared."""
+    """Each series and label that a query compares, with the value."""
     results = []
 
     def visit(node):
@@ -40,8 +40,8 @@ def matchers(query):
 
 @ALERT
 def test_an_alert_asks_for_metrics_and_labels_of_a_live_server(scraped, rule):
-    series = {**scraped, "up": set()}  # `up` is Prometheus's own.
-    assert unknown(rule["expr"], series, ADDED) == []
+    series = {**scraped, "up": set()}  # Prometheus itself adds `up`.
+    assert unknown_names(rule["expr"], series, ADDED) == []
 
 
 @ALERT
@@ -56,16 +56,16 @@ def test_an_alert_compares_labels_with_values_that_there_are(scraped_values, rul
 @ALERT
 def test_an_alert_names_only_labels_that_its_query_leaves(rule):
     grouped = re.findall(r"\bby \(([^)]*)\)", rule["expr"])
-    left = set(re.split(", *", grouped[0])) - {"le"} if grouped else ADDED
+    labels = set(re.split(", *", grouped[0])) - {"le"} if grouped else ADDED
     if not grouped and "watch_failures" in rule["expr"]:
-        left = {*ADDED, "event"}
+        labels = {*ADDED, "event"}
     summary = rule["annotations"]["summary"]
-    assert set(re.findall(r"\$labels\.(\w+)", summary)) <= left
+    assert set(re.findall(r"\$labels\.(\w+)", summary)) <= labels
     assert rule["labels"]["severity"] in ("warning", "critical")
 
 
 def up(job="embershard", **pods):
-    """Series of scrapes that are a minute apart: of a pod, such as ``1x4 0x9``."""
+    """Series `up` of each pod, one value a minute. ``1x4 0x9``: five times 1, ten times 0."""
     return {f'up{{job="{job}",namespace="n",pod="{pod}"}}': values for pod, values in pods.items()}
 
 

@@ -1,4 +1,4 @@
-"""The end of a pod, as the manifest orders it, in front of clients that spread over two pods."""
+"""The end of a pod in the order of the manifest, while clients call two pods in turn."""
 
 import signal
 
@@ -22,8 +22,8 @@ OPTIONS = [("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}
 
 
 def end_order():
-    """Containers in the order in which SIGTERM, or the image's STOPSIGNAL, reaches them: sidecars
-    after the others."""
+    """Names of containers in the order in which they receive SIGTERM or the image's STOPSIGNAL.
+    Sidecars come last."""
     ends = {}
     for container in POD["containers"]:
         sleep = container.get("lifecycle", {}).get("preStop", {}).get("sleep", {})
@@ -52,8 +52,8 @@ def test_a_client_of_two_pods_sees_no_error_when_one_ends(tmp_path):
             predict(small, timeout=CALL_SECONDS, wait_for_ready=True)
             return min(count(server), count(other)) > 0
 
-        def count(one):
-            return one.metrics().total("embershard_requests")
+        def count(pod):
+            return pod.metrics().total("embershard_requests")
 
         until(is_spread)
         under_way = run_long(server, direct, timeout=CALL_SECONDS)
@@ -61,7 +61,7 @@ def test_a_client_of_two_pods_sees_no_error_when_one_ends(tmp_path):
             if name == "proxy":
                 process.send_signal(signal.SIGUSR1)  # The image's STOPSIGNAL.
                 before = count(other)
-                # Calls go to the other pod alone once the proxy has said GOAWAY.
+                # After the proxy's GOAWAY all calls go to the other pod.
                 until(lambda: predict(small, timeout=CALL_SECONDS) and process.poll() is not None)
                 assert count(other) > before
             elif name == "server":

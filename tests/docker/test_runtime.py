@@ -1,4 +1,4 @@
-"""What the serving image holds, made without Docker by its own build step:
+"""Contents of the serving image, made without Docker by the image's own build step:
 
 scripts/runtime.sh build serving build/serving
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import Serving, serving
-from tests.docker.files import DOCKER, one, stages
+from tests.docker.files import DOCKER, only_step, stages
 from tests.repository.sources import ROOT
 
 GOLDEN = ROOT / "tests" / "golden" / "format_0"
@@ -38,12 +38,13 @@ def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
 
 @contextmanager
 def image_command(tmp_path: Path) -> Iterator[Serving]:
-    """The image's command over the golden package, on free ports, where no file may grow."""
-    words = one(IMAGE, "ENTRYPOINT").listed() + one(IMAGE, "CMD").listed()
+    """Runs the image's command on free ports with the golden package. It may not write to files."""
+    words = only_step(IMAGE, "ENTRYPOINT").words() + only_step(IMAGE, "CMD").words()
     words[0] = str(RUNTIME / "bin" / words[0])
-    for value, here in {"/repository": str(GOLDEN), "0.0.0.0": "127.0.0.1", "9400": "0"}.items():
+    replacements = {"/repository": str(GOLDEN), "0.0.0.0": "127.0.0.1", "9400": "0"}
+    for value, replacement in replacements.items():
         assert value in words
-        words = [here if word == value else word for word in words]
+        words = [replacement if word == value else word for word in words]
     with serving(
         command=words,
         cwd=tmp_path,
@@ -54,7 +55,7 @@ def image_command(tmp_path: Path) -> Iterator[Serving]:
 
 
 def test_the_images_command_serves_says_so_and_drains(tmp_path):
-    health = one(IMAGE, "HEALTHCHECK").listed()
+    health = only_step(IMAGE, "HEALTHCHECK").words()
     with image_command(tmp_path) as server:
         check = [word.replace("http://127.0.0.1:9400/", server.metrics) for word in health]
         assert check != health
@@ -90,10 +91,10 @@ def test_every_library_comes_from_the_images_packages():
     for library in re.findall(r"=> (/\S+)", printed):
         if Path(library).is_relative_to(RUNTIME):
             continue
-        # Debian keeps some under the name without /usr, which is a link to it.
+        # dpkg names some libraries without /usr, since /lib is a link to /usr/lib.
         names = {library, os.path.realpath(library)}
-        said = [run("dpkg-query", "--search", name).stdout for name in sorted(names)]
-        assert {text.split(":")[0] for text in said if text} & installed, library
+        owners = [run("dpkg-query", "--search", name).stdout for name in sorted(names)]
+        assert {text.split(":")[0] for text in owners if text} & installed, library
 
 
 def script() -> str:
@@ -101,7 +102,7 @@ def script() -> str:
 
 
 def closure(names: set[str]) -> set[str]:
-    """Packages with all that they depend on, as this machine has them installed."""
+    """Packages and all their dependencies, as they are installed on this machine."""
     result: set[str] = set()
     while names - result:
         name = (names - result).pop()

@@ -34,7 +34,7 @@ def test_kubernetes_accepts_the_training_manifests(manifest, version):
 
 
 def launched(arguments):
-    """Options of torchrun, and the command that it starts."""
+    """Options of torchrun, and the parsed arguments of the command that it starts."""
     at = arguments.index("-m")
     assert arguments[at + 1] == "embershard"
     options = dict(argument.removeprefix("--").split("=") for argument in arguments[:at])

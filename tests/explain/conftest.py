@@ -1,4 +1,4 @@
-"""The small ranker, and what its package says by its own arithmetic."""
+"""The oracle of the small ranker."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The change of a score without an input, against the oracle's answer to the shorter request."""
+"""Changes of scores without an input agree with the oracle's answer to the shorter request."""
 
 import io
 from dataclasses import replace
@@ -17,11 +17,11 @@ TOLERANCE = 2e-6
 
 ASKED = random_request(3, seed=10)
 ASKED.sparse.update({"user": [["u1", "nobody"]], "item": [[100, 7], [], [2**64 - 2]]})
-del ASKED.dense["hour"]  # Its default counts.
+del ASKED.dense["hour"]  # The server then uses the default of `hour`.
 
 
 def without(request: Asked, name: str) -> Asked:
-    """The request without one input: empty, its default, or 0."""
+    """The request without an input, whose default, 0 or empty lists then count."""
     dense = {value: values for value, values in request.dense.items() if value != name}
     for item in SCHEMA.dense:
         if item.name == name and item.default is None:
@@ -56,7 +56,7 @@ def test_changes_are_those_of_the_request_without_the_input(package, oracle):
             assert change.shape == scores[name].shape
             assert change == pytest.approx(other[name] - scores[name], abs=TOLERANCE)
             moved = max(moved, float(np.abs(change).max()))
-    assert moved > 0.01  # Else the above compares zeros.
+    assert moved > 0.01  # Otherwise the test compares only zeros.
 
 
 def test_it_says_what_stands_in_the_place_of_an_input(package):
@@ -79,7 +79,7 @@ def test_only_the_outputs_asked_for_are_explained(package):
 
 
 class Counting:
-    """Notes the sizes of calls."""
+    """A predictor that records the sizes of its calls."""
 
     def __init__(self, predictor) -> None:
         self.predictor = predictor
@@ -90,8 +90,8 @@ class Counting:
         return self.predictor.predict_merged(requests, outputs)
 
 
-def asked_with(package, request):
-    """The request as explain holds it, and a predictor."""
+def request_and_predictor(package, request):
+    """The request in the form of `embershard.explain`, and a predictor of the package."""
     from embershard.explain.request import client_request
     from embershard.package import Package
     from embershard.serving import LocalPredictor
@@ -103,7 +103,7 @@ def asked_with(package, request):
 
 
 def test_a_small_request_is_one_merged_call(package):
-    request, predictor = asked_with(package, ASKED)
+    request, predictor = request_and_predictor(package, ASKED)
     counting = Counting(predictor)
     explaining.leave_out(counting, request)
     assert counting.calls == [1 + len(SCHEMA.dense) + len(SCHEMA.sparse)]
@@ -111,7 +111,7 @@ def test_a_small_request_is_one_merged_call(package):
 
 def test_a_large_request_is_several_calls_and_the_same_changes(package, oracle):
     request = random_request(4000, seed=5)
-    prepared, predictor = asked_with(package, request)
+    prepared, predictor = request_and_predictor(package, request)
     counting = Counting(predictor)
     answer, actual = explaining.leave_out(counting, prepared)
     assert max(counting.calls) * 4000 <= explaining.CALL_EXAMPLES
@@ -124,7 +124,7 @@ def test_a_large_request_is_several_calls_and_the_same_changes(package, oracle):
 
 
 def test_an_input_without_which_there_is_no_score_says_so(package):
-    request, predictor = asked_with(package, ASKED)
+    request, predictor = request_and_predictor(package, ASKED)
 
     class Failing:
         def predict_merged(self, requests, outputs):

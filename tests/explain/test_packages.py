@@ -1,4 +1,4 @@
-"""Packages of other kinds: an input of two tables, plans for other machines, rare disagreement."""
+"""Explanations with two tables of one input, plans for other machines, and wrong counts."""
 
 import json
 import shutil
@@ -21,7 +21,7 @@ ROWS = 20
 
 
 class TwoTables(nn.Module):
-    """One input, looked up as a sum in int4 and as a mean in fp16."""
+    """One input with two tables: a sum in int4 and a mean in fp16."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ def test_an_input_of_two_tables_has_vectors_of_both(two_tables):
         norms = [np.linalg.norm(deep[row]), np.linalg.norm(wide[row])]
         assert row_id["norms"] == pytest.approx(norms, rel=1e-5)
     assert only["ids"][2]["norms"] == [0.0, 0.0]
-    summed, mean = deep[3] + deep[7], (wide[3] + wide[7]) / 3  # A zero vector counts.
+    summed, mean = deep[3] + deep[7], (wide[3] + wide[7]) / 3  # The mean counts the zero vector.
     norms = [np.linalg.norm(summed), np.linalg.norm(mean)]
     assert only["pooled_norms"] == pytest.approx(norms, rel=1e-5)
     (name,) = explanation["outputs"]
@@ -82,7 +82,7 @@ def test_an_input_of_two_tables_has_vectors_of_both(two_tables):
 
 
 def for_gpus(package, *plans):
-    """The package, of whose plans some want devices that the server here does not serve."""
+    """Changes plans of the package to devices that the server here does not serve."""
     for plan in plans:
         file = package / "plans" / f"{plan}.json"
         file.write_text(file.read_text().replace("cpu:", "cuda:"))

@@ -1,4 +1,4 @@
-"""Rows and norms of the golden package, whose every value is known from a formula:
+"""Rows and norms of the golden package, whose values follow formulas:
 
 table   rows   value of row r, column c      id map
 users      5   (16 r + c) / 128 - 1          vocab, oov row 4
@@ -82,8 +82,8 @@ def test_what_max_ids_cuts_counts_for_nothing(inputs):
     assert (tags["max_ids"], tags["keep"], tags["cut_ids"]) == (3, "last", 2)
     for cut in tags["lists"][0]["ids"][:2]:
         assert (cut["fate"], cut["row"], cut["norms"]) == ("cut", None, [None])
-    kept = 0.5 * TAGS[bucket(12)] + 2.0 * TAGS[bucket(-1)] - TAGS[bucket(-5)]
-    assert tags["lists"][0]["pooled_norms"] == pytest.approx([norm(kept)], rel=1e-6)
+    pooled = 0.5 * TAGS[bucket(12)] + 2.0 * TAGS[bucket(-1)] - TAGS[bucket(-5)]
+    assert tags["lists"][0]["pooled_norms"] == pytest.approx([norm(pooled)], rel=1e-6)
 
 
 def test_the_norm_of_a_row_is_that_of_the_row_before_its_weight(inputs):

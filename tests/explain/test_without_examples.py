@@ -1,4 +1,4 @@
-"""A request of no examples, which asks for outputs in request scope alone: a user's vector."""
+"""A request without examples has outputs in request scope only, such as a user's vector."""
 
 import io
 import json
@@ -34,7 +34,7 @@ def explanation(package):
 
 
 def history_mean(package, history):
-    """From the package's bytes, with an example beside the user."""
+    """The expected output, which the oracle computes for one example without ids."""
     request = Asked(
         num_examples=1,
         dense={"age": [0.5], "price": [0.0]},

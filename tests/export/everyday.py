@@ -1,4 +1,4 @@
-"""Forwards as people write them: here, since pytest rewrites the asserts of test modules."""
+"""Typical forwards. They are not in a test module, since pytest would rewrite their asserts."""
 
 import torch
 from torch.nn import functional
@@ -6,7 +6,8 @@ from torch.nn import functional
 from embershard.jagged import KeyedTensor
 from embershard.modules import to_examples
 
-# Of tests.export.models: SCHEMA has the dense inputs age (request), price and likes.
+# They run with SCHEMA of tests.export.models, whose dense inputs are age (in request scope), price
+# and likes.
 
 
 def normalized(m, d, s):
@@ -143,7 +144,7 @@ def script_and_layers(m, d, s):
     return m.scripted(m.embeddings(s)["item"]) + m.traced(m.embeddings(s)["user"])
 
 
-# The same with a mark: the user side is computed once per request.
+# Forwards with the mark `to_examples`: the user side is computed once per request.
 
 
 def marked_asserts(m, d, s):

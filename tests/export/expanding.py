@@ -1,4 +1,4 @@
-"""What a dense program must give, computed without it: the oracle of this folder's tests."""
+"""Inputs of a module and of its dense program, computed by hand, for comparisons of both."""
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from embershard.modules import (
 )
 
 REQUEST_OF_EXAMPLE = torch.tensor([0, 0, 0, 1, 2, 2, 3, 4, 4, 4, 4])
-"""R = 5, B = 11: sizes that the exporter's own check does not use."""
+"""Request of each example. R = 5 and B = 11 are sizes that the exporter's check does not use."""
 
 
 class Forward(nn.Module):
@@ -30,12 +30,12 @@ class Forward(nn.Module):
 
 
 class Case:
-    """One batch of R requests and B examples: for the module, and for its program.
+    """One batch of R requests and B examples, as inputs of a module and of its program.
 
     Args:
         module: holds the embedding collections.
-        schema: of its inputs; tables hold at least 5 rows.
-        seed: of everything random.
+        schema: the module's inputs. Tables must hold at least 5 rows.
+        seed: for all random values.
     """
 
     def __init__(self, module, schema, *, seed=0, request_of_example=REQUEST_OF_EXAMPLE):
@@ -80,13 +80,13 @@ class Case:
         return self._random.integers(0, 4, self._count(item))
 
     def _spread(self, item, values):
-        """One value per example."""
+        """The values of an input, one for each example."""
         if item.scope == "example":
             return list(values)
         return [values[request] for request in self.request_of_example.tolist()]
 
     def module_inputs(self):
-        """``(dense, sparse)`` of B examples, each with its request's side."""
+        """``(dense, sparse)`` of B examples. Each example has a copy of its request's values."""
         columns = [self._spread(item, self._dense[item.name]) for item in self._schema.dense]
         dense = np.array(columns, np.float32).reshape(len(columns), self.examples).T
         bags, factors = [], []
@@ -103,7 +103,7 @@ class Case:
         return torch.from_numpy(np.ascontiguousarray(dense)), sparse
 
     def program_inputs(self):
-        """``(request_inputs, example_inputs, request_of_example)``, as the server gives them."""
+        """``(request_inputs, example_inputs, request_of_example)``, as a server passes them."""
         return (
             [
                 self._dense_matrix("request"),
@@ -119,7 +119,7 @@ class Case:
         )
 
     def _sequences(self, scope):
-        """Of inputs in order, each one's tables in order: values, offsets."""
+        """Values and offsets of each input and table, in the order of inputs, then of tables."""
         results = []
         for item in self._schema.sparse:
             for config, weight in self._sequence_tables:
@@ -136,7 +136,7 @@ class Case:
         return torch.from_numpy(np.array(columns, np.float32).reshape(len(columns), rows).T.copy())
 
     def _pooled_matrix(self, scope):
-        """Inputs in order, each one's tables in order; pooled bag by bag."""
+        """Pooled vectors of each input and table, in the order of inputs, then of tables."""
         rows = self.requests if scope == "request" else self.examples
         parts = [np.zeros((rows, 0), np.float32)]
         for item in self._schema.sparse:

@@ -1,6 +1,6 @@
 """Every activation, norm, attention, pooling and recurrent layer of torch.nn, ready to be exported.
 
-A layer takes ``x``, float32 ``(B, *shape)``, and gives a tensor with a row for each example.
+A layer takes ``x``, float32 ``(B, *shape)``, and returns a tensor with a row for each example.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ FAMILIES = {
     "pooling": ("pooling",),
     "recurrent": ("rnn",),
 }
-"""Which modules below torch.nn.modules define the layers of each family."""
+"""Modules of torch.nn.modules that define the layers of each family."""
 
 BASES = {"RNNBase", "RNNCellBase"}
-"""Classes without a forward of their own."""
+"""Base classes, which are no layers themselves."""
 
 
 def layers_of_torch() -> set[str]:
@@ -40,7 +40,7 @@ def apply(layer: Any, x: Tensor) -> Tensor:
 
 
 def apply_to_itself(layer: Any, x: Tensor) -> Tensor:
-    """A decoder takes a target and a memory."""
+    """Calls a decoder layer, which takes a target and a memory."""
     return layer(x, x)
 
 
@@ -70,11 +70,11 @@ def pool_and_unpool(layer: Any, x: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Layer:
-    """How to build one layer, and how to call it."""
+    """A layer of the table: how to build it and how to call it."""
 
     make: Callable[[], nn.Module]
     shape: tuple[int, ...]
-    """Of one example's input."""
+    """Shape of one example's input."""
 
     call: Callable[[Any, Tensor], Tensor] = apply
 
@@ -88,7 +88,7 @@ def _layer(name: str, *arguments: Any, **options: Any) -> Callable[[], nn.Module
 
 
 def _lazy(name: str, shape: tuple[int, ...]) -> Callable[[], nn.Module]:
-    """After its first batch a lazy layer is of another class."""
+    """Makes a lazy layer that has seen a batch, which gives it its final class."""
 
     def make() -> nn.Module:
         layer = getattr(nn, name)()
@@ -193,4 +193,4 @@ REFUSED = {
     "FractionalMaxPool2d": ("it draws random numbers", "write nn.AdaptiveMaxPool2d"),
     "FractionalMaxPool3d": ("it draws random numbers", "write nn.AdaptiveMaxPool3d"),
 }
-"""Why, and what to write in place of it."""
+"""Parts of each refusal: the reason, and what to write instead."""

@@ -32,19 +32,21 @@ SCHEMA = Schema(
         ),
     ],
 )
-"""Two scopes, dense and sparse. Pooled: user 0..4 and history 4..8 a request, item an example."""
+"""Dense and sparse inputs of both scopes. A request's pooled vector has the user in columns 0..4
+and the history in 4..8; an example's has the item."""
 
 
 REQUEST = SampleRequest(
     num_examples=2,
     request_dense=np.array([0.5], np.float32),
     example_dense=np.array([[1, -1], [0.25, 2]], np.float32),
-    lengths=np.array([1, 2, 0, 4], np.int32),  # user; item, twice; history
-    values=np.array([4, 7, 99, 1, 2, 3, 4], np.int64),  # 99: unknown. history: one over max_ids
+    lengths=np.array([1, 2, 0, 4], np.int32),  # The user, the items of two examples, the history.
+    # 99 is unknown. The history has one id more than max_ids.
+    values=np.array([4, 7, 99, 1, 2, 3, 4], np.int64),
     weights=np.zeros(0, np.float32),
     outputs={},
 )
-"""One request of two examples, for SCHEMA with `keep` first or last."""
+"""One request of two examples for SCHEMA. Its history is cut by `keep`."""
 
 
 def collection(cls=EmbeddingBagCollection, tables=TABLES, **options):
@@ -62,7 +64,7 @@ def dlrm(cls=EmbeddingBagCollection):
 
 
 class Ranker(nn.Module):
-    """Marks its user tower; the forward that most tests need."""
+    """A ranker whose user tower is marked with `to_examples`."""
 
     def __init__(self, cls=EmbeddingBagCollection):
         super().__init__()
@@ -79,7 +81,7 @@ class Ranker(nn.Module):
 
 
 class Holder(nn.Module):
-    """Its weights' names begin with ``model.``."""
+    """Wraps a model, so that the names of its weights begin with ``model.``."""
 
     def __init__(self, model):
         super().__init__()
@@ -94,8 +96,8 @@ def make_ranker_held():
 
 
 def make_ranker():
-    """A factory as `export_checkpoint` takes it."""
-    torch.manual_seed(1)  # Other weights than those that a test saves.
+    """A factory for `export_checkpoint`."""
+    torch.manual_seed(1)  # These are not the weights that a test saves.
     ranker = Ranker()
     with torch.no_grad():
         for parameter in ranker.parameters():
@@ -104,7 +106,7 @@ def make_ranker():
 
 
 def make_ranker_on_meta():
-    """Its tables alone."""
+    """A factory of a ranker whose tables are on the meta device."""
     return Ranker(partial(EmbeddingBagCollection, device="meta")), SCHEMA
 
 

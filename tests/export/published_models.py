@@ -1,11 +1,11 @@
-"""Published recommenders as people write them in plain PyTorch, small."""
+"""Small versions of published recommenders, as people write them in plain PyTorch."""
 
 import itertools
 import math
 
 import torch
 from torch import nn
-from torch.nn import functional as F  # noqa: N812  as people write it
+from torch.nn import functional as F  # noqa: N812  the usual alias
 
 from embershard.modules import (
     EmbeddingBagCollection,
@@ -66,7 +66,7 @@ def mlp(*sizes):
 
 
 class OfFields(nn.Module):
-    """Pooled vectors of the fields."""
+    """Base of models that read one pooled vector for each field."""
 
     inputs = FIELDS
 
@@ -80,7 +80,7 @@ class OfFields(nn.Module):
 
 
 class OfHistory(nn.Module):
-    """Vectors of the history and of the candidate."""
+    """Base of models that read the vectors of the history and the vector of the candidate."""
 
     inputs = ("item", "history")
 
@@ -89,7 +89,7 @@ class OfHistory(nn.Module):
         self.items = item_tables()
 
     def history(self, sparse):
-        """Vectors of the history [B, L, D], a mask of what is there, and of the item [B, D]."""
+        """Vectors of the history [B, L, D], the mask of its entries [B, L], and the item [B, D]."""
         sequences = self.items(sparse)
         history = sequences["history"].to_padded_dense(STEPS)
         lengths = sparse["history"].lengths()
@@ -157,7 +157,7 @@ class DCNv2(OfFields):
 
 
 class XDeepFM(OfFields):
-    """Its compressed interaction network."""
+    """The compressed interaction network of xDeepFM."""
 
     def __init__(self, sizes=(4, 3)):
         super().__init__()
@@ -198,7 +198,7 @@ class AutoInt(OfFields):
 
 
 class DIN(OfHistory):
-    """With a softmax over the history."""
+    """Deep interest network, with a softmax over the history."""
 
     def __init__(self):
         super().__init__()

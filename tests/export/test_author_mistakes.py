@@ -1,4 +1,4 @@
-"""What authors of plain PyTorch and TorchRec models write first is refused by its line or name."""
+"""Common first mistakes in PyTorch and TorchRec models are refused by their line or name."""
 
 import random
 import re
@@ -31,9 +31,9 @@ def item(m, d, s):
 
 @pytest.mark.parametrize("name", ["EmbeddingBagCollection", "EmbeddingCollection"])
 def test_a_collection_of_torchrec_is_refused_by_its_attribute(name):
-    theirs = type(name, (nn.Module,), {"__module__": TORCHREC})
-    own = type("Own", (theirs,), {})
-    for kind in (theirs, own):
+    base = type(name, (nn.Module,), {"__module__": TORCHREC})
+    own = type("Own", (base,), {})
+    for kind in (base, own):
         ranker = module(lambda m, d, s: m.theirs(s)["item"])
         ranker.theirs = kind()
         message = refusal_of(ranker)
@@ -89,12 +89,13 @@ def test_a_plain_embedding_of_ids_is_refused_with_a_collection(forward, layer, r
 def test_the_hint_for_one_id_an_example_looks_up_its_row():
     plain = nn.Embedding(9, 4)
     message = refusal_of(Forward(lambda m, d, s: m.layer(s["item"].values()), layer=plain))
-    made, read = re.findall(r"write self.layer = (.*) and self.layer(.*) for one id", message)[0]
-    layer = eval(made, vars(modules))
+    hint = r"write self.layer = (.*) and self.layer(.*) for one id"
+    ((constructor, call),) = re.findall(hint, message)
+    layer = eval(constructor, vars(modules))
     layer.load_state_dict({"embedding_bags.layer.weight": plain.weight})
     ids = torch.tensor([3, 5])
     sparse = KeyedJaggedTensor(["item"], ids, lengths=torch.ones(2, dtype=torch.int64))
-    assert torch.equal(eval(f"layer{read}", {"layer": layer, "sparse": sparse}), plain(ids))
+    assert torch.equal(eval(f"layer{call}", {"layer": layer, "sparse": sparse}), plain(ids))
 
 
 def test_a_plain_embedding_of_lengths_is_exported():

@@ -22,13 +22,13 @@ def report_in(package):
 
 
 def rounded(values):
-    """The nearest bfloat16, ties to even, by its bits."""
+    """Rounds to the nearest bfloat16, with ties to even, by changing bits."""
     bits = np.asarray(values, np.float32).view(np.uint32).astype(np.uint64)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
 
 
 class Layers(nn.Module):
-    """One layer as a module, one as a call, and one of a single output."""
+    """Linear layers: a module, a call of a function, and a last layer with a single output."""
 
     def __init__(self, items):
         super().__init__()
@@ -98,7 +98,7 @@ def test_the_module_keeps_its_weights(tmp_path):
 def test_a_server_scores_the_samples_alike(tmp_path):
     model = DLRM(collection(), 3, [8, 4], [9, 3, 1])
     out = export_model(model, SCHEMA, tmp_path / "dlrm" / "1", dense_dtype="bf16")
-    LocalPredictor(out, threads=1)  # Refuses a package whose samples score otherwise.
+    LocalPredictor(out, threads=1)  # Refuses a package whose samples have other scores.
 
 
 def test_a_cross_network_is_rounded_too(tmp_path):
@@ -120,13 +120,14 @@ def test_the_report_says_what_it_costs(tmp_path):
     exact, out = tmp_path / "exact" / "1", tmp_path / "rounded" / "1"
     export_layers(exact)
     export_layers(out, dense_dtype="bf16")
-    (one,), (other,) = (Package.open(item).samples() for item in (exact, out))
-    differences = np.abs(one.outputs["score"] - other.outputs["score"])
+    (sample,), (rounded_sample,) = (Package.open(item).samples() for item in (exact, out))
+    scores, rounded_scores = sample.outputs["score"], rounded_sample.outputs["score"]
+    differences = np.abs(scores - rounded_scores)
     cost = report_in(out)["dense"]["outputs"]["score"]
     assert cost["max_difference"] == pytest.approx(float(differences.max()))
     assert cost["mean_difference"] == pytest.approx(float(differences.mean()))
     assert cost["pairs"] == 3
-    order = np.argsort(one.outputs["score"]), np.argsort(other.outputs["score"])
+    order = np.argsort(scores), np.argsort(rounded_scores)
     assert (cost["pairs_reordered"] == 0) == np.array_equal(*order)
     lines = dense_report(out).splitlines()
     assert [line.split(":")[0].split()[-1] for line in lines] == ["score", "hidden"]

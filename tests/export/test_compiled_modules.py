@@ -1,4 +1,4 @@
-"""Modules that torch.compile made are exported as what they were made from."""
+"""Modules of torch.compile are exported like the modules that they compile."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 
 @pytest.fixture
 def no_compiler():
-    """Compiling anything fails."""
+    """Options of torch.compile whose compiler fails if it is called."""
 
     def refuse(graph, inputs):
         raise AssertionError("nothing is compiled")

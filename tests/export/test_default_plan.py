@@ -1,4 +1,4 @@
-"""The plan of a package that is being written."""
+"""The default plan that an export writes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tables and schema must fit one another."""
+"""A model's tables must match its schema."""
 
 from embershard.errors import ExportError
 from embershard.export.program_builder import build_program

@@ -1,4 +1,4 @@
-"""Models whose outputs are NaN or infinite if a list is empty: a server would fail the request."""
+"""Models with NaN or infinite outputs for empty lists, for which a server would fail a request."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Forwards as people write them: the program's scores are the module's, at both granularities."""
+"""Programs of typical forwards have the scores of their modules, with and without a mark."""
 
 import warnings
 

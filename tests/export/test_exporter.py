@@ -1,4 +1,4 @@
-"""Whole packages: what they hold, and that their samples follow from their own bytes."""
+"""Contents of exported packages, whose sample outputs follow from their own bytes."""
 
 import json
 
@@ -16,29 +16,29 @@ from embershard.package.manifest import Limits
 from tests.cases import cases
 from tests.export.expanding import Forward
 from tests.export.models import REQUEST, SCHEMA, collection, dlrm
-from tests.export.requests import given
+from tests.export.requests import sample_request
 from tests.serving.asking import Asked
 from tests.serving.models import SCHEMA as EVERY_KIND
 from tests.serving.models import ranker
 from tests.serving.oracle import Oracle
 
 
-def asked(sample: SampleRequest, manifest: dict) -> Asked:
-    """A sample as inputs, in the manifest's order."""
+def request_of(sample: SampleRequest, manifest: dict) -> Asked:
+    """The inputs of a sample, by the names of the manifest."""
     lengths, values, weights = iter(sample.lengths), iter(sample.values), iter(sample.weights)
     shared, own = iter(sample.request_dense), iter(sample.example_dense.T)
-    taken = Asked(num_examples=sample.num_examples)
+    request = Asked(num_examples=sample.num_examples)
     for item in manifest["inputs"]:
-        name, request = item["name"], item["scope"] == "request"
+        name, is_shared = item["name"], item["scope"] == "request"
         if item["kind"] == "dense":
-            taken.dense[name] = [next(shared)] if request else list(next(own))
+            request.dense[name] = [next(shared)] if is_shared else list(next(own))
             continue
-        bags = [next(lengths) for _ in range(1 if request else sample.num_examples)]
-        taken.sparse[name] = [[int(next(values)) for _ in range(bag)] for bag in bags]
+        bags = [next(lengths) for _ in range(1 if is_shared else sample.num_examples)]
+        request.sparse[name] = [[int(next(values)) for _ in range(bag)] for bag in bags]
         if item["weighted"]:
-            taken.weights[name] = [[next(weights) for _ in range(bag)] for bag in bags]
+            request.weights[name] = [[next(weights) for _ in range(bag)] for bag in bags]
     assert [list(rest) for rest in (lengths, values, weights, shared, own)] == [[]] * 5
-    return taken
+    return request
 
 
 def assert_samples_follow_from_the_bytes(package, count):
@@ -48,7 +48,7 @@ def assert_samples_follow_from_the_bytes(package, count):
     samples = Package.open(package).samples()
     assert len(samples) == count
     for sample in samples:
-        expected = oracle.answer(asked(sample, manifest))
+        expected = oracle.answer(request_of(sample, manifest))
         assert sample.outputs.keys() == expected.keys()
         for name, output in expected.items():
             assert_allclose(sample.outputs[name], output, rtol=0, atol=1e-6)
@@ -61,12 +61,12 @@ def test_random_samples_of_every_input_follow_from_the_bytes(weights, tmp_path):
 
 
 def test_given_samples_follow_from_the_bytes(tmp_path):
-    requests = [given(), given(request_dense=np.array([2, 3], np.float32))]
+    requests = [sample_request(), sample_request(request_dense=np.array([2, 3], np.float32))]
     out = export_model(ranker(), EVERY_KIND, tmp_path / "ranker/1", samples=requests)
     assert_samples_follow_from_the_bytes(out, count=2)
-    kept = Package.open(out).samples()
-    assert_array_equal(kept[0].values, given().values)
-    assert_array_equal(kept[1].request_dense, [2, 3])
+    first, second = Package.open(out).samples()
+    assert_array_equal(first.values, sample_request().values)
+    assert_array_equal(second.request_dense, [2, 3])
 
 
 def test_a_logit_model_scores_the_sigmoid_of_its_logits(tmp_path):
@@ -81,14 +81,15 @@ def test_a_logit_model_scores_the_sigmoid_of_its_logits(tmp_path):
     out = export_model(Zero(), SCHEMA, tmp_path / "zero/1", samples=[REQUEST])
 
     (sample,) = Package.open(out).samples()
-    assert_allclose(sample.outputs["score"], [0.7310586, 0.5621765], atol=1e-6)  # of 1 and 0.25
+    # The sigmoids of 1 and 0.25.
+    assert_allclose(sample.outputs["score"], [0.7310586, 0.5621765], atol=1e-6)
 
 
 def test_rows_are_the_bytes_of_the_weights(tmp_path):
     module = dlrm()
     weight = module.sparse_arch.embedding_bag_collection.embedding_bags["users"].weight
     with torch.no_grad():
-        weight[0] = torch.tensor([-1.0, 0.0, 0.5, 1.55])  # scale 2.55 / 255 = 0.01
+        weight[0] = torch.tensor([-1.0, 0.0, 0.5, 1.55])  # The scale is 2.55 / 255 = 0.01.
         weight[1] = 0.25
     out = export_model(module, SCHEMA, tmp_path / "dlrm/1")
 
@@ -135,7 +136,7 @@ def test_a_plan_puts_large_tables_first_on_the_emptiest_device(tmp_path):
 
     out = export_model(module, schema, tmp_path / "m/1", devices="2xcpu")
 
-    # b (40) to 0, c (25) to 1, d (20) to 1 which holds less, a (10) to 0.
+    # By size: b (40) goes to 0, c (25) to 1, d (20) to 1, which holds less, and a (10) to 0.
     plan = Package.open(out).plan()
     assert plan.devices == ("cpu:0", "cpu:1")
     assert {s.table: s.devices for s in plan.shards} == {"a": (0,), "b": (0,), "c": (1,), "d": (1,)}
@@ -143,7 +144,7 @@ def test_a_plan_puts_large_tables_first_on_the_emptiest_device(tmp_path):
 
 def test_progress_counts_the_rows_of_all_tables(tmp_path):
     calls: list[ExportProgress] = []
-    rows = SLICE_BYTES // (4 * 64) + 1  # One slice, and one row.
+    rows = SLICE_BYTES // (4 * 64) + 1  # One slice and one row.
     tables = [
         EmbeddingBagConfig(name="big", num_embeddings=rows, embedding_dim=64, feature_names=["x"]),
         EmbeddingBagConfig(name="tiny", num_embeddings=3, embedding_dim=4, feature_names=["y"]),

@@ -1,4 +1,4 @@
-"""Exports that are refused, or fail on the way, leave nothing behind."""
+"""Exports that are refused or fail leave no files."""
 
 import errno
 import os
@@ -16,7 +16,7 @@ from embershard.sharding import DistributedModelParallel, ShardingPlan
 from tests.cases import cases, refused
 from tests.export.expanding import Forward
 from tests.export.models import REQUEST, SCHEMA, collection, dlrm
-from tests.export.requests import given
+from tests.export.requests import sample_request
 from tests.serving.models import SCHEMA as EVERY_KIND
 from tests.serving.models import ranker
 
@@ -65,7 +65,7 @@ def test_arguments_that_are_no_module_or_schema_are_refused(module, schema, rece
 
 
 def second(**fields):
-    return {"samples": [given(), given(**fields)]}
+    return {"samples": [sample_request(), sample_request(**fields)]}
 
 
 def full(count, value, dtype=np.float32):
@@ -88,17 +88,17 @@ def full(count, value, dtype=np.float32):
         "infinite": (second(weights=full(10, np.inf)), ["1: weights:", "inf"]),
         "id": (second(values=full(31, 6, np.int64)), ["1: feature 'category': id 6 at example 0"]),
         "mapping": ({"samples": [{}]}, ["samples: 0:", "got dict"]),
-        "no-list": ({"samples": given()}, ["got SampleRequest"]),
+        "no-list": ({"samples": sample_request()}, ["got SampleRequest"]),
         "text": ({"samples": "x"}, ["samples: 0:", "got str"]),
         "type-of-weights": ({"weights": torch.int8}, ["'int8'", "got torch.int8"]),
         "limits": ({"limits": 5}, ["limits:", "got 5"]),
         "seed": ({"seed": "a"}, ["seed:", "got 'a'"]),
         "examples-over-the-limit": (
-            {"samples": [given()], "limits": Limits(max_examples=2, max_ids=99)},
+            {"samples": [sample_request()], "limits": Limits(max_examples=2, max_ids=99)},
             ["at most 2 examples, got 3"],
         ),
         "ids-over-the-limit": (
-            {"samples": [given()], "limits": Limits(max_examples=9, max_ids=20)},
+            {"samples": [sample_request()], "limits": Limits(max_examples=9, max_ids=20)},
             ["at most 20 ids, got 31"],
         ),
     },
@@ -114,7 +114,8 @@ def test_a_sample_whose_output_is_not_finite_is_refused(tmp_path):
         lambda m, d, s: m.embeddings(s)["user"].sum(1) + torch.log(d[:, 2]), embeddings=collection()
     )
     with refused(ExportError, "output 'score':", "got nan"):
-        export_model(module, SCHEMA, tmp_path / "m/1", samples=[REQUEST])  # It has likes of -1.
+        # REQUEST has likes of -1, whose logarithm is NaN.
+        export_model(module, SCHEMA, tmp_path / "m/1", samples=[REQUEST])
 
 
 @cases(
@@ -132,9 +133,9 @@ def test_unstorable_weights_are_refused_and_nothing_is_left(
     module = dlrm()
     with torch.no_grad():
         change(module.sparse_arch.embedding_bag_collection.embedding_bags["users"].weight)
-    # Of another user and other items, whose rows can be stored.
+    # `others` has only ids whose rows can be stored. REQUEST has user 4.
     others = replace(REQUEST, values=np.zeros_like(REQUEST.values))
-    for sample in (others, REQUEST):  # Of user 4.
+    for sample in (others, REQUEST):
         with refused(ExportError, "table 'users': weights:", *parts):
             export_model(module, SCHEMA, tmp_path / "dlrm/1", samples=[sample])
     assert list(tmp_path.rglob("*")) == [tmp_path / "dlrm"]
@@ -159,7 +160,8 @@ def test_a_failure_while_writing_leaves_nothing(tmp_path):
 
 
 def test_a_full_disk_is_refused_and_nothing_is_left(tmp_path, file_limit):
-    for size in (0, 4096, 6000):  # The header of a table, its rows, the dense program.
+    # The disk is full at the header of a table, at its rows, or at the dense program.
+    for size in (0, 4096, 6000):
         with refused(InputError, f"{tmp_path}/dlrm/1: no room"), file_limit(size):
             export_model(dlrm(), SCHEMA, tmp_path / "dlrm/1")
         assert list((tmp_path / "dlrm").iterdir()) == []
@@ -167,12 +169,13 @@ def test_a_full_disk_is_refused_and_nothing_is_left(tmp_path, file_limit):
 
 def test_a_disk_that_is_full_when_files_are_synced_is_refused(tmp_path, monkeypatch):
     export_model(dlrm(), SCHEMA, tmp_path / "dlrm/1")
-    syncs = sum(1 for _ in (tmp_path / "dlrm/1").rglob("*")) + 2  # Files, folders, the model's own.
+    # Besides what the package holds, its own folder and the model's are synced.
+    syncs = sum(1 for _ in (tmp_path / "dlrm/1").rglob("*")) + 2
     for failing in (1, syncs - 1, syncs):
-        left = iter(range(failing, 0, -1))
+        countdown = iter(range(failing, 0, -1))
 
-        def fsync(_, left=left):
-            if next(left) == 1:
+        def fsync(_, countdown=countdown):
+            if next(countdown) == 1:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
         monkeypatch.setattr(os, "fsync", fsync)

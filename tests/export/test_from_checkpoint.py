@@ -1,4 +1,4 @@
-"""Checkpoints and state dicts become packages; a factory and its weights must fit."""
+"""Export of checkpoints and state dicts, whose weights must fit the model of the factory."""
 
 import errno
 import os
@@ -44,7 +44,7 @@ def trained_ranker():
 
 
 def save(kind, module, folder):
-    """The module's weights on disk, in each form that can be exported."""
+    """Saves the module's weights in a form that can be exported."""
     if kind == "checkpoint":
         path = folder / "12"
         model = {"name": "dlrm", "arguments": DLRM_ARGUMENTS}
@@ -92,7 +92,7 @@ def test_a_checkpoint_of_ours_needs_no_factory_and_has_samples(tmp_path):
 
 
 def files_of(package):
-    """Digests of what the weights decide."""
+    """Digests of the files that depend on the weights."""
     files = Package.open(package).manifest.files
     return {name: file.sha256 for name, file in files.items() if name.startswith("tables/")}
 
@@ -181,7 +181,7 @@ def test_a_state_dict_beside_other_entries_is_read(kind, name, tmp_path):
 
 @pytest.mark.filterwarnings("ignore:Validating sparse tensor:UserWarning")
 @cases(
-    ("tensor", "got"),
+    ("tensor", "received"),
     {
         "complex": (torch.zeros(1, 9, dtype=torch.complex64), "got torch.complex64, torch.strided"),
         "whole-numbers": (torch.zeros(1, 9, dtype=torch.int64), "got torch.int64"),
@@ -189,10 +189,10 @@ def test_a_state_dict_beside_other_entries_is_read(kind, name, tmp_path):
         "meta": (torch.zeros(1, 9, device="meta"), "torch.strided on meta"),
     },
 )
-def test_weights_that_cannot_be_copied_as_they_are_are_refused(tensor, got, tmp_path):
+def test_weights_that_cannot_be_copied_as_they_are_are_refused(tensor, received, tmp_path):
     state = trained_ranker().state_dict() | {"over.weight": tensor}
     torch.save(state, tmp_path / "w.pt")
-    with refused(DataError, "w.pt: over.weight: expected a dense tensor", got):
+    with refused(DataError, "w.pt: over.weight: expected a dense tensor", received):
         export_checkpoint(tmp_path / "w.pt", tmp_path / "ranker/1", model=FACTORY)
 
 
@@ -231,8 +231,8 @@ def test_state_dict_of_a_compiled_module_is_read(tmp_path):
     out = export_checkpoint(tmp_path / "weights.pt", tmp_path / "m" / "1", model=FACTORY)
     expected = export_model(trained_ranker(), SCHEMA, tmp_path / "expected" / "1")
     pairs = zip(Package.open(out).samples(), Package.open(expected).samples(), strict=True)
-    for got, sample in pairs:
-        np.testing.assert_array_equal(got.outputs["score"], sample.outputs["score"])
+    for sample, expected_sample in pairs:
+        np.testing.assert_array_equal(sample.outputs["score"], expected_sample.outputs["score"])
 
 
 def test_a_compiled_module_with_weights_named_model_is_read(tmp_path):

@@ -1,4 +1,4 @@
-"""``y[index] = value`` as operations, against NumPy's."""
+"""Operations for ``y[index] = value`` give the result of NumPy."""
 
 import numpy as np
 import torch
@@ -27,9 +27,9 @@ def test_an_assignment_gives_a_copy_as_numpy_writes_it(index, value):
     at = place if isinstance(index, np.ndarray) else index
     options = new if isinstance(value, np.ndarray) else value
     graph.output(emit_assignment(graph, tensor, at, options, {place}))
-    before, what = torch.from_numpy(BEFORE.copy()), torch.as_tensor(value)
+    before, written = torch.from_numpy(BEFORE.copy()), torch.as_tensor(value)
     where = torch.from_numpy(index) if at is place else index
     module = fx.GraphModule(torch.nn.Module(), graph)
-    assert module(before, where, what).tolist() == expected.tolist()
-    assert item_assigned(before, where, what).tolist() == expected.tolist()
+    assert module(before, where, written).tolist() == expected.tolist()
+    assert item_assigned(before, where, written).tolist() == expected.tolist()
     assert before.tolist() == BEFORE.tolist()

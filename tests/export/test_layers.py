@@ -1,6 +1,6 @@
-"""Layers of torch.nn in a served model: the module's scores, or a refusal that says what to write.
+"""A served layer of torch.nn has the module's scores, or its refusal says what to write instead.
 
-tests/export/layers.py is the table; `REFUSED` there lists the layers that no package can hold.
+tests/export/layers.py has the table of layers. `REFUSED` lists those that no package can hold.
 """
 
 import math
@@ -22,11 +22,11 @@ from tests.serving.messages import MessagePredictor
 EXPORTED = sorted(set(LAYERS) - set(REFUSED))
 SHARE_EXPORTED = 0.95
 SIZES = (3, 1, 4)
-"""Examples of each request of one batch."""
+"""Number of examples of each request of a batch."""
 
 
 class Model(nn.Module):
-    """One layer over dense inputs; a table, since every package has one."""
+    """One layer over dense inputs, and the table that every package needs."""
 
     def __init__(self, layer):
         super().__init__()
@@ -64,7 +64,7 @@ def request_of(dense):
 
 
 def served(package, parts):
-    """Scores of requests that the server's own code runs as one batch."""
+    """Scores of requests that the server runs as one batch."""
     local = MessagePredictor(package, threads=1, slots=1)
     schema = pb.GetModelResponse.FromString(local.get_model()).schema
     messages = [packed_sample(request_of(part), schema).SerializeToString() for part in parts]
@@ -82,8 +82,8 @@ def test_served_scores_of_a_torch_layer_are_the_modules(name, tmp_path):
     module.eval()
     with torch.no_grad():
         expected = layer.call(module.layer, dense.reshape(-1, *layer.shape)).flatten(1)
-    got = served(package, np.split(dense.numpy(), np.cumsum(SIZES)[:-1]))
-    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+    scores = served(package, np.split(dense.numpy(), np.cumsum(SIZES)[:-1]))
+    np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", REFUSED)

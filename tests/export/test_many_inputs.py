@@ -21,7 +21,7 @@ OURS = str(Path(embershard.__file__).parent)
 
 
 class Wide(nn.Module):
-    """Reads the vectors of half of its inputs one by one, and the lists of the others."""
+    """Reads the pooled vectors of half of its inputs, and the lists of the other half."""
 
     def __init__(self, count):
         super().__init__()
@@ -40,7 +40,7 @@ class Wide(nn.Module):
 
 
 def lines_run(count, folder):
-    """How many lines of ours an export of so many inputs runs, each as often as it runs."""
+    """Number of lines of embershard that an export of ``count`` inputs runs, with repetitions."""
     inputs = [
         SparseInput(f"f{i}", ("request", "example")[i % 2], Vocabulary([3 * i, 3 * i + 1, -1 - i]))
         for i in range(count)
@@ -63,6 +63,6 @@ def lines_run(count, folder):
 
 def test_twice_the_inputs_cost_twice_the_work(tmp_path):
     torch.manual_seed(0)
-    lines_run(2, tmp_path)  # What runs once in a process.
+    lines_run(2, tmp_path)  # Runs the code that runs once in a process.
     small, middle, large = (lines_run(count, tmp_path) for count in (10, 20, 40))
     assert (large - middle) / (middle - small) < 2.1

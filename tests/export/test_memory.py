@@ -1,4 +1,5 @@
-"""An export holds a slice of a table, never a copy of it; of a folder not even the table."""
+"""An export of a model holds a slice of a table, never a copy of it. An export of a state folder
+does not even hold the table."""
 
 import os
 import subprocess
@@ -43,7 +44,7 @@ print(peak_bytes() - before)
 
 
 def peak_bytes():
-    """Of this process: `ru_maxrss` begins with that of the process which started it."""
+    """Peak memory of this process. `ru_maxrss` would include the process that started it."""
     status = Path("/proc/self/status").read_text()
     return 1024 * int(status.split("VmHWM:")[1].split()[0])
 
@@ -82,7 +83,7 @@ def test_peak_memory_grows_by_less_than_a_quarter_of_the_table(tmp_path):
 
 @pytest.mark.slow
 def test_a_folder_is_exported_in_less_than_half_of_its_table(tmp_path, monkeypatch):
-    table_bytes = 448 * MIB  # Seven of the chunks that are read.
+    table_bytes = 448 * MIB  # Reading takes seven chunks of 64 MiB.
     monkeypatch.setenv("ROWS", str(table_bytes // ROW_BYTES))
     monkeypatch.setenv("DEVICE", "meta")
     module, _ = make()

@@ -40,7 +40,7 @@ class ScaledLists(EmbeddingCollection):
 
 
 class NamedBags(EmbeddingBagCollection):
-    """Its own class, the library's forward."""
+    """A subclass that keeps the forward of the library."""
 
     def count(self):
         return len(self.embedding_bag_configs())
@@ -123,8 +123,8 @@ def test_a_subclass_that_leaves_forward_alone_is_exported():
     case = Case(module, SCHEMA)
     with torch.no_grad():
         expected = module(*case.module_inputs())
-    got = program.script(*case.program_inputs())["score"]
-    torch.testing.assert_close(got, expected)
+    score = program.script(*case.program_inputs())["score"]
+    torch.testing.assert_close(score, expected)
 
 
 def test_a_collection_whose_forward_is_compiled_is_exported():

@@ -1,4 +1,4 @@
-"""Layers whose weights are computed, and embeddings with max_norm: exported as they evaluate."""
+"""Layers with computed weights and embeddings with max_norm are exported as they evaluate."""
 
 import copy
 
@@ -31,7 +31,7 @@ def parametrized(layer):
 
 
 def after_training(make):
-    """A layer whose vectors of the power iteration, if it has any, moved once."""
+    """A layer after one batch in training mode, which moves the vectors of a power iteration."""
     layer = make(nn.Linear(4, 8))
     layer.train()(torch.ones(2, 4))
     return layer
@@ -44,7 +44,7 @@ def over_item(layer):
 
 
 def state_of(module):
-    """What an export may not change: classes, hooks, and the values of all tensors."""
+    """The parts of a module that an export may not change: classes, hooks and tensors."""
     return (
         [
             (name, type(named_module), list(named_module._forward_pre_hooks))
@@ -84,7 +84,7 @@ COMPUTED = {
 
 
 def detached(layer):
-    """Let `copy.deepcopy` take it."""
+    """Detaches the computed weight, which `copy.deepcopy` would refuse."""
     layer.weight = layer.weight.detach()
     return layer
 
@@ -112,7 +112,7 @@ def test_a_pruned_layer_is_rounded_to_bfloat16_as_any_other():
 
 
 def rows_of(d):
-    """Rows 0 to 9 by the price, which is an input of examples."""
+    """A row between 0 and 9 for each example, computed from its price."""
     return (d[:, 1] * 5).long().remainder(10)
 
 
@@ -148,15 +148,15 @@ def test_all_rows_over_max_norm_are_served_scaled(forward, make):
     assert torch.equal(module.layer.weight, before)
     assert module.layer.max_norm == LARGEST
     norms = before.norm(p=module.layer.norm_type, dim=1, keepdim=True)
-    scaled = before * torch.where(norms > LARGEST, LARGEST / norms, 1.0)  # By the definition.
+    scaled = before * torch.where(norms > LARGEST, LARGEST / norms, 1.0)  # The definition.
     dense = torch.zeros(10, 2)
-    dense[:, 0] = torch.arange(10) / 5 + 0.01  # Of examples: the price, then the likes.
-    got = program.script(
+    dense[:, 0] = torch.arange(10) / 5 + 0.01  # Column 0 is the price.
+    scores = program.script(
         [torch.zeros(1, 1), torch.zeros(1, 8)],
         [dense, torch.zeros(10, 4)],
         torch.zeros(10, dtype=torch.int64),
     )["score"]
-    torch.testing.assert_close(got, scaled, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(scores, scaled, rtol=1e-4, atol=1e-6)
 
 
 def test_a_layer_that_shares_rows_with_max_norm_has_them_scaled():
@@ -170,12 +170,13 @@ def test_a_layer_that_shares_rows_with_max_norm_has_them_scaled():
     program = build_program(module, SCHEMA, seed=0)
     assert module.linear.weight is module.layer.weight
     assert float(module.linear.weight.detach().norm(dim=1).min()) > LARGEST
-    got = program.script(
+    scores = program.script(
         [torch.zeros(1, 1), torch.zeros(1, 8)],
         [torch.zeros(1, 2), torch.zeros(1, 4)],
         torch.zeros(1, dtype=torch.int64),
     )["score"]
-    assert float(got[0, 0]) == pytest.approx(LARGEST**2, rel=1e-4)  # Row 0 with itself.
+    # The product of row 0 with itself.
+    assert float(scores[0, 0]) == pytest.approx(LARGEST**2, rel=1e-4)
 
 
 def test_max_norm_of_a_function_is_refused_with_the_layer_to_use():

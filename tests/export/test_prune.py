@@ -1,4 +1,4 @@
-"""Packages without the rows that training seldom looked up."""
+"""Pruning drops the rows that training seldom looked up."""
 
 import numpy as np
 import pytest
@@ -59,9 +59,9 @@ def test_rows_under_the_count_are_dropped_through_the_id_map(ids, kept_ids, tmp_
     old, new = model.tables.embedding_bags, pruned.module.tables.embedding_bags
     assert torch.equal(new["items"].weight, old["items"].weight[[0, 2, 4, 5]])
     assert torch.equal(new["users"].weight, old["users"].weight)
-    assert len(old["items"].weight) == 6  # The model itself is left as it was.
+    assert len(old["items"].weight) == 6  # The model itself does not change.
 
-    # Ids that are kept read the same row as before; the others that of unknown ids.
+    # Kept ids read the same row as before. Dropped ids read the row of unknown ids.
     every = np.array([*ids.ids] if isinstance(ids, Vocabulary) else range(5))
     before, after = ids.rows_of(every), item.ids.rows_of(every)
     expected = [row if row in (0, 2, 4) else 5 for row in before.tolist()]

@@ -1,4 +1,4 @@
-"""Published recommenders in plain PyTorch: exported, served, with the scores of the module."""
+"""Served published recommenders have the scores of their modules in plain PyTorch."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from tests.serving.messages import MessagePredictor
 
 
 def with_stored_rows(model, package):
-    """The tables of the model replaced by those of its package."""
+    """Replaces the rows of a model's tables by those of its package."""
     for module in model.modules():
         if isinstance(module, EmbeddingBagCollection | EmbeddingCollection):
             for name, weight in module.state_dict().items():
@@ -26,7 +26,7 @@ def with_stored_rows(model, package):
 
 
 def as_batch(sample, schema):
-    """A sample as what forward takes: every example with the request's side."""
+    """A sample as inputs of forward. Every example has a copy of the request's values."""
     columns, parts = (
         [],
         {"request": iter(sample.request_dense), "example": iter(sample.example_dense.T)},
@@ -62,8 +62,9 @@ def test_published_model_serves_the_scores_of_its_module(cls, tmp_path):
         for sample, answer in zip(samples, local.answers(messages), strict=True):
             expected = model(*as_batch(sample, schema))
             expected = expected if isinstance(expected, dict) else {"score": expected}
-            got = outputs_of(answer)
-            assert got.keys() == expected.keys()
+            outputs = outputs_of(answer)
+            assert outputs.keys() == expected.keys()
             for name, output in expected.items():
-                served = np.broadcast_to(got[name], tuple(output.shape))  # [1, d] of the request
+                # An output in request scope has one row.
+                served = np.broadcast_to(outputs[name], tuple(output.shape))
                 np.testing.assert_allclose(served, output, rtol=1e-4, atol=1e-5)

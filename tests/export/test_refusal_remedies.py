@@ -75,7 +75,7 @@ def unpadded_values(m, d, s):
 
 def max_of_empty_lists(m, d, s):
     x = m.sequences(s)["history"].to_padded_dense()
-    return torch.relu(x).amax(1)  # Zero vectors add nothing.
+    return torch.relu(x).amax(1)  # Zero vectors do not change the maximum.
 
 
 def values_of_lists(m, d, s):
@@ -236,7 +236,7 @@ def test_a_table_read_as_a_tensor_is_reported_with_its_size(caplog):
 
     build_program(module(forward), SCHEMA, seed=0)
     (record,) = caplog.records
-    assert record.getMessage() == (  # 9 rows of 4.
+    assert record.getMessage() == (  # It has 9 rows of dim 4.
         "table 'items' is used as a tensor in forward, which adds 0.000 MB of fp32 to the dense "
         "program"
     )

@@ -1,4 +1,4 @@
-"""What cannot be exported is refused, with the line that it stands on."""
+"""Modules that cannot be exported are refused, and the message names the line of the cause."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ HERE = r"test_refused_modules\.py:\d+: "
 
 
 def refusal_of(forward, schema=SCHEMA, **submodules):
-    """The message; the module is left in training, as it was."""
+    """The message of the refusal. Checks that the module stays in training mode."""
     module = Forward(forward, **({"embeddings": collection()} | submodules)).train()
     with pytest.raises(ExportError) as refusal:
         build_program(module, schema, seed=0)
@@ -213,7 +213,7 @@ def test_a_layer_torchscript_cannot_express_is_refused_by_line():
         def forward(self, x):
             return x * len({*x.shape})
 
-    Layer.__module__ = "torch.nn.layers"  # A leaf of traces, as torch's own layers are.
+    Layer.__module__ = "torch.nn.layers"  # Tracing does not enter layers of torch.
     message = refusal_of(lambda m, d, s: m.layer(m.embeddings(s)["user"]), layer=Layer())
     assert "TorchScript" in message
     assert "x * len({*x.shape})" in message
@@ -240,8 +240,8 @@ def test_a_module_that_fails_on_its_inputs_is_refused_by_line():
 def test_an_operation_that_fails_for_sizes_is_refused_by_line():
     def forward(m, d, s):
         pooled = m.embeddings(s)
-        users = pooled["user"].reshape(-1, 2)  # Two rows a request,
-        items = pooled["item"].reshape(-1, 2)  # two rows an example.
+        users = pooled["user"].reshape(-1, 2)  # Two rows for each request.
+        items = pooled["item"].reshape(-1, 2)  # Two rows for each example.
         return (users * items).reshape(-1, 4).sum(1) + to_examples(pooled["user"]).sum(1)
 
     assert_refused(forward, "(users * items)", "3 requests and 7 examples")

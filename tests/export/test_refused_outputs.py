@@ -1,4 +1,4 @@
-"""Outputs that no package can give are refused."""
+"""Outputs that no package can hold are refused."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The same module exported by two processes in two folders: the same bytes, and none of theirs."""
+"""Two processes in two folders export the same module to the same bytes, without their paths."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ from pathlib import Path
 
 @pytest.fixture(scope="module", params=EXPORTS)
 def packages(request, tmp_path_factory):
-    """Exported with sets in different orders: strings hash with another seed in each process."""
+    """Packages of processes with different hash seeds, whose sets of strings have other orders."""
     results = []
     for seed in ("1", "2"):
         folder = tmp_path_factory.mktemp(f"machine-{seed}")

@@ -1,4 +1,4 @@
-"""Programs give what their modules give, each value computed at its own scope."""
+"""Programs return the outputs of their modules, and compute each value at its own scope."""
 
 import pytest
 import torch
@@ -25,7 +25,8 @@ R, B = 5, 11
 
 
 def checked(module, schema=SCHEMA):
-    """Build the program; its outputs, compared with the module's. By name: (spec, output)."""
+    """Builds the program, compares its outputs with the module's, and returns ``(spec, output)`` by
+    name."""
     program = build_program(module, schema, seed=0)
     case = Case(module, schema)
     module.eval()
@@ -35,10 +36,10 @@ def checked(module, schema=SCHEMA):
     expected = value if isinstance(value, dict) else {"score": value}
     assert list(outputs) == list(expected) == [spec.name for spec in program.outputs]
     for spec in program.outputs:
-        got = outputs[spec.name]
-        whole = got[case.request_of_example] if spec.scope == "request" else got
-        assert_close(whole, expected[spec.name], rtol=1e-5, atol=1e-6)
-        assert got.shape[1:] == tuple(spec.shape)
+        output = outputs[spec.name]
+        expanded = output[case.request_of_example] if spec.scope == "request" else output
+        assert_close(expanded, expected[spec.name], rtol=1e-5, atol=1e-6)
+        assert output.shape[1:] == tuple(spec.shape)
     return {spec.name: (spec, outputs[spec.name]) for spec in program.outputs}
 
 
@@ -203,8 +204,8 @@ def test_two_collections_share_a_feature_and_one_is_called_twice():
     second = collection(FusedEmbeddingBagCollection, tables=[config("b", 8, "y")])
 
     def forward(m, d, s):
-        one, again, two = m.first(s), m.first(s), m.inner.second(s)
-        return torch.cat([one["y"], two["y"], again["x"], two.values()], 1)
+        first, again, second = m.first(s), m.first(s), m.inner.second(s)
+        return torch.cat([first["y"], second["y"], again["x"], second.values()], 1)
 
     module = Forward(forward, first=first, inner=nn.Module())
     module.inner.second = second

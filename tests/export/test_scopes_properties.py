@@ -1,4 +1,4 @@
-"""Random rankers of row-wise operations, marked anywhere, give what their modules give."""
+"""Programs of random rankers, marked at random places, have the outputs of their modules."""
 
 import torch
 from hypothesis import given, settings
@@ -18,7 +18,7 @@ NAMES = ("a", "b", "c")
 
 @st.composite
 def schemas(draw):
-    """Three dense and three sparse inputs, any scopes, any order."""
+    """Schemas with three dense and three sparse inputs, of any scopes and in any order."""
     return Schema(
         dense=[DenseInput(f"d{i}", scope=draw(SCOPES)) for i in range(3)],
         sparse=[SparseInput(name, scope=draw(SCOPES)) for name in draw(st.permutations(NAMES))],
@@ -39,9 +39,10 @@ STEPS = st.lists(
 
 
 class RandomRanker(nn.Module):
-    """Each step makes a value ``(B, width)`` from earlier ones; the last ones are outputs.
+    """Each step makes a value from earlier ones, and the last three values are the outputs.
 
-    Beside a value stand the scopes of what it depends on, which tell where a mark may stand.
+    A value is ``(tensor (B, width), width, scopes)``. The scopes of the inputs that it depends on
+    tell if it may be marked.
     """
 
     def __init__(self, steps, schema):
@@ -126,7 +127,7 @@ def test_a_random_ranker_is_exported_as_it_computes(schema, steps):
         outputs = program.script(*case.program_inputs())
     assert list(outputs) == list(expected)
     for spec in program.outputs:
-        got = outputs[spec.name]
-        assert len(got) == (case.requests if spec.scope == "request" else case.examples)
-        whole = got[case.request_of_example] if spec.scope == "request" else got
-        assert_close(whole, expected[spec.name], rtol=1e-5, atol=1e-5)
+        output = outputs[spec.name]
+        assert len(output) == (case.requests if spec.scope == "request" else case.examples)
+        expanded = output[case.request_of_example] if spec.scope == "request" else output
+        assert_close(expanded, expected[spec.name], rtol=1e-5, atol=1e-5)

@@ -1,4 +1,4 @@
-"""Modules with unpooled lookups: their programs, their packages, and what is refused."""
+"""Modules with unpooled lookups: their programs, their packages, and refusals."""
 
 import operator
 
@@ -154,7 +154,7 @@ def test_a_package_says_which_lookups_are_sequences(tmp_path):
 
 
 def test_samples_are_scored_with_the_stored_rows(tmp_path):
-    """Of one history and one candidate, by hand."""
+    """Expected scores are products of the stored rows of histories and candidates."""
     module = Forward(
         lambda m, d, s: torch.einsum(
             "bld,bd->b",
@@ -264,7 +264,7 @@ def test_weights_of_a_sequence_are_refused():
 
 
 class Unmarked(nn.Module):
-    """Attends without a mark: everything is expanded where it enters."""
+    """Attention without `to_examples`: inputs in request scope are expanded to examples at once."""
 
     def __init__(self):
         super().__init__()

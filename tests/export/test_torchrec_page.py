@@ -1,4 +1,4 @@
-"""The examples of docs/torchrec.md export packages; that of logits serves probabilities."""
+"""The examples of docs/torchrec.md export packages, and the one of logits serves probabilities."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""A dense program takes raw values, transforms them at their own scope, and then runs the model."""
+"""A dense program takes raw values, transforms each at its own scope, and then runs the model."""
 
 import dataclasses
 
@@ -34,7 +34,7 @@ def function(forward, **submodules):
 
 
 def expected(module, schema):
-    """The module's outputs for transformed values, and the program's arguments for raw ones."""
+    """Outputs of the module for transformed values, and the program's inputs of raw values."""
     case = Case(module, schema)
     dense, sparse = case.module_inputs()
     with torch.no_grad():

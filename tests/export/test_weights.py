@@ -1,4 +1,4 @@
-"""How tables are stored, as text."""
+"""The text that says how tables are stored."""
 
 from embershard.errors import ExportError
 from embershard.export import parse_weights

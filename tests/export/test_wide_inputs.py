@@ -1,4 +1,4 @@
-"""Dense inputs as large as prices, and given samples, are put through the comparison, too."""
+"""An export compares the program with the module for large dense inputs and for samples, too."""
 
 import dataclasses
 import logging
@@ -23,7 +23,7 @@ def module(forward, **submodules):
 
 
 def over(limit, sign=1):
-    """Rows are mixed if the price of one is over a limit."""
+    """A module that mixes examples if a price is over a limit."""
 
     def forward(m, d, s):
         x = m.embeddings(s)["item"].sum(1)
@@ -69,13 +69,13 @@ def test_large_values_that_overflow_or_round_are_no_difference(forward):
 
 
 def sample(price, count=2):
-    """A request of REQUEST's user and items."""
+    """REQUEST with another price."""
     dense = np.array([[price, 1.0]] * count, np.float32)
     return dataclasses.replace(REQUEST, example_dense=dense)
 
 
 def between(m, d, s):
-    """Rows are mixed in a range that no random number falls into."""
+    """Mixes examples if a price is in a range that no random number falls into."""
     x = m.embeddings(s)["item"].sum(1)
     return torch.where((d[:, 1] - 123456).abs() < 1, x - x.mean(), x)
 

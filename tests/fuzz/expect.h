@@ -1,4 +1,4 @@
-// What a fuzzer says of every input.
+// Checks in fuzzers.
 
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace embershard::fuzz {
 
-// Ends the program, and so makes a finding of the input, unless `holds`.
+// Aborts unless `holds`, so that the fuzzer reports the input.
 inline void Expect(bool holds, const char* claim) {
   if (holds) return;
   std::fprintf(stderr, "does not hold: %s\n", claim);

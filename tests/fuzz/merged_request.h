@@ -1,5 +1,5 @@
-// Any bytes as a request in one of the protocols, through its parser, request validation, the
-// builder and the answer, merged with a good request that they must not disturb.
+// Runs arbitrary bytes as a request of one protocol: parser, validation, batch and answer. The
+// request is merged with a good request, whose answer it must not change.
 
 #pragma once
 
@@ -28,7 +28,7 @@ extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t size_max);
 
 namespace embershard::fuzz {
 
-// The fake model alone.
+// Serves only the fake model.
 inline const ServedModels& Served() {
   static const std::shared_ptr<ServedModels> served = [] {
     rpc::SilenceProtobuf();
@@ -44,8 +44,8 @@ inline const Schema& TheSchema() {
   return schema;
 }
 
-// The client can learn what is wrong with it: nothing is the server's fault. Numbers may be so
-// large that scores overflow.
+// A refusal tells the client what is wrong with the request, and is no error of the server. Scores
+// may overflow, since numbers may be large.
 inline void ExpectRefusal(const Status& status) {
   Expect(status.reason() == StatusReason::kNotFinite ||
              status.code() == StatusCode::kInvalidArgument ||
@@ -55,12 +55,12 @@ inline void ExpectRefusal(const Status& status) {
   Expect(!status.message().empty(), "a refusal says what is wrong");
 }
 
-// How many rows an output of that scope has.
+// Number of rows of an output with that scope.
 inline size_t Rows(Scope scope, uint32_t num_examples) {
   return scope == Scope::kRequest ? 1 : num_examples;
 }
 
-// What request validation promises of a request that it accepts.
+// Checks the properties of every request that validation accepts.
 inline void ExpectChecked(const Request& request, const Limits& limits) {
   const Schema& schema = TheSchema();
   Expect(request.num_examples <= limits.max_examples, "no more examples than allowed");
@@ -80,7 +80,7 @@ inline void ExpectChecked(const Request& request, const Limits& limits) {
   Expect(request.num_ids == ids && ids <= limits.max_ids, "no more ids than allowed");
 }
 
-// As they come from a connection: in several slices.
+// Bytes in several slices, as a connection delivers them.
 inline grpc::ByteBuffer InSlices(const uint8_t* data, size_t size) {
   const grpc::Slice slices[] = {{data, size / 2}, {data + size / 2, size - size / 2}};
   return grpc::ByteBuffer(slices, std::size(slices));
@@ -96,26 +96,26 @@ inline std::string TextOf(const grpc::ByteBuffer& bytes) {
   return text;
 }
 
-// What a request was answered, as it goes over the wire.
+// The answer to a request, also in the bytes of the protocol.
 struct Answered {
   std::string bytes;
   uint32_t num_examples = 0;
   std::vector<ResponseOutput> outputs;
 };
 
-// Runs `request`, whose bytes `messages` keep, merged with a good one.
+// Runs `request` merged with a good one. `messages` owns the bytes of `request`.
 inline std::optional<Answered> RunMerged(Engine* engine, rpc::WireMessages* messages,
                                          std::unique_ptr<Request> request) {
   int times = 0;
   Status ended;
   Answered answered;
-  request->answer = [&, of = request.get()](Status status, Response response) {
+  request->answer = [&, fuzzed = request.get()](Status status, Response response) {
     ++times;
     ended = std::move(status);
     if (!ended.ok()) return;
-    ExpectChecked(*of, engine->limits());  // It may be looked at until it is answered.
+    ExpectChecked(*fuzzed, engine->limits());  // It lives until it is answered.
     messages->Fill(*engine, response);
-    answered.num_examples = of->num_examples;
+    answered.num_examples = fuzzed->num_examples;
     answered.outputs = std::move(response.outputs);
   };
   int good_times = 0;
@@ -124,7 +124,7 @@ inline std::optional<Answered> RunMerged(Engine* engine, rpc::WireMessages* mess
   std::vector<std::unique_ptr<Request>> requests;
   requests.push_back(std::move(request));
   requests.push_back(FakeRequest(GoodInputs()));
-  const auto kept = requests.back()->bytes;  // What lies under the views.
+  const auto good_bytes = requests.back()->bytes;  // Keeps the memory of the views.
   requests.back()->answer = [&](Status status, Response response) {
     ++good_times;
     good_ended = std::move(status);
@@ -134,8 +134,8 @@ inline std::optional<Answered> RunMerged(Engine* engine, rpc::WireMessages* mess
 
   Expect(times == 1 && good_times == 1, "every request is answered once");
   Expect(good_ended.ok(), "a good request is answered whatever it is merged with");
-  Expect(good.outputs[0].values == kGoodScores, "with the scores of its own");
-  Expect(good.outputs[1].values == kGoodProfile, "and its own profile");
+  Expect(good.outputs[0].values == kGoodScores, "the good request has its own scores");
+  Expect(good.outputs[1].values == kGoodProfile, "the good request has its own profile");
   if (!ended.ok()) {
     ExpectRefusal(ended);
     messages->Fail(rpc::ToGrpcStatus(ended), std::chrono::milliseconds(20));
@@ -146,8 +146,8 @@ inline std::optional<Answered> RunMerged(Engine* engine, rpc::WireMessages* mess
   return answered;
 }
 
-// Nothing where the bytes were refused. `Asked`: the message that they are to be.
-template <class Asked>
+// Returns nothing if the bytes were refused. `Message`: the message that they are parsed as.
+template <class Message>
 std::optional<Answered> Run(rpc::WireMessages* messages, const uint8_t* data, size_t size) {
   grpc::ByteBuffer bytes = InSlices(data, size);
   if (const Status status = messages->Read(&bytes); !status.ok()) {
@@ -166,13 +166,13 @@ std::optional<Answered> Run(rpc::WireMessages* messages, const uint8_t* data, si
     ExpectRefusal(status);
     return {};
   }
-  Asked asked;
-  Expect(asked.ParseFromArray(data, static_cast<int>(size)), "what was read is a message");
-  Expect(request->held_bytes >= asked.SpaceUsedLong(), "a request counts what it holds");
+  Message message;
+  Expect(message.ParseFromArray(data, static_cast<int>(size)), "accepted bytes are a message");
+  Expect(request->held_bytes >= message.SpaceUsedLong(), "a request counts the bytes it holds");
   return RunMerged(engine->get(), messages, std::move(request));
 }
 
-// Changes some bytes of a text, mostly so that it still holds whole values.
+// Changes some bytes of a text. Half of the results hold complete values of 8 bytes.
 inline void MutateText(std::string* text, std::minstd_rand* random) {
   const size_t size = text->size();
   text->resize(size + 16);
@@ -180,12 +180,12 @@ inline void MutateText(std::string* text, std::minstd_rand* random) {
   if ((*random)() % 2 == 0) text->resize(text->size() / 8 * 8);
 }
 
-// For LLVMFuzzerCustomMutator: `change` changes a message; now and then, and where the bytes are
-// none, any of them change.
-template <class Asked, class Change>
+// For LLVMFuzzerCustomMutator: `change` changes a message. One time in four, or if the bytes are no
+// message, libFuzzer changes any bytes instead.
+template <class Message, class Change>
 size_t Mutate(uint8_t* data, size_t size, size_t size_max, unsigned int seed, Change change) {
   std::minstd_rand random(seed);
-  Asked message;
+  Message message;
   if (random() % 4 == 0 || !message.ParseFromArray(data, static_cast<int>(size))) {
     return LLVMFuzzerMutate(data, size, size_max);
   }

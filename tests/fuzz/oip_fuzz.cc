@@ -1,4 +1,5 @@
-// Any bytes as a ModelInferRequest of the Open Inference Protocol, of a call and on a stream.
+// Parses arbitrary bytes as a ModelInferRequest of the Open Inference Protocol, of a call or of a
+// stream.
 
 #include <cstddef>
 #include <cstdint>
@@ -27,17 +28,17 @@ void ExpectAnswer(const fuzz::Answered& answered, const inference::ModelInferRes
     const auto& output = response.outputs(i);
     uint64_t values = 1;
     for (const int64_t size : output.shape()) values *= static_cast<uint64_t>(size);
-    Expect(output.datatype() == "FP32", "in floats");
+    Expect(output.datatype() == "FP32", "an output has floats");
     Expect(response.raw_output_contents(i).size() == values * sizeof(float),
-           "as many as its shape says");
-    const size_t which = answered.outputs[static_cast<size_t>(i)].output;
-    const OutputSpec& spec = fuzz::TheSchema().outputs[which];
+           "an output has the size of its shape");
+    const size_t index = answered.outputs[static_cast<size_t>(i)].output;
+    const OutputSpec& spec = fuzz::TheSchema().outputs[index];
     Expect(values == fuzz::Rows(spec.scope, answered.num_examples) * spec.width,
-           "a row for each example, or one");
+           "an output has a row for each example, or one");
   }
 }
 
-void Ask(bool on_stream, const uint8_t* data, size_t size) {
+void RunRequest(bool on_stream, const uint8_t* data, size_t size) {
   rpc::OipMessages messages(on_stream);
   const auto answered = fuzz::Run<ModelInferRequest>(&messages, data, size);
   if (!answered) return;
@@ -105,7 +106,7 @@ void ChangeInput(Input* input, std::minstd_rand* random) {
   }
 }
 
-// One tensor, its bytes, one parameter, or which outputs are wanted.
+// Changes one tensor, its bytes, one parameter, or the requested outputs.
 void Change(ModelInferRequest* message, std::minstd_rand* random) {
   const auto inputs = static_cast<uint32_t>(message->inputs_size());
   const auto raw = static_cast<uint32_t>(message->raw_input_contents_size());
@@ -143,6 +144,6 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t siz
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  embershard::Ask(/*on_stream=*/size % 2 == 1, data, size);
+  embershard::RunRequest(/*on_stream=*/size % 2 == 1, data, size);
   return 0;
 }

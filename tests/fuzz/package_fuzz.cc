@@ -1,6 +1,6 @@
-// Any bytes as each text of a package: JSON, manifest.json, a plan, a safetensors file, a
-// vocabulary. A manifest is also read with its fingerprint corrected, or no change would get past
-// it.
+// Parses arbitrary bytes as each text of a package: JSON, manifest.json, a plan, a safetensors file
+// and a vocabulary. JSON is also read as a manifest with the right fingerprint, since the check of
+// the fingerprint would refuse nearly every change.
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -44,7 +44,7 @@ const Manifest& Golden() {
     std::ifstream file(EMBERSHARD_GOLDEN_FOLDER "/manifest.json", std::ios::binary);
     const std::string text(std::istreambuf_iterator<char>(file), {});
     const Result<Manifest> manifest = ParseManifest(text);
-    Expect(manifest.ok(), "the golden manifest is one");
+    Expect(manifest.ok(), "the golden manifest can be read");
     return *manifest;
   }();
   return golden;
@@ -60,33 +60,33 @@ std::string WithFingerprint(Json document) {
   return CanonicalJson(document);
 }
 
-// The area of a table's shards is its own: they tile it.
+// Checks that the shards of each table have the area of the table in total.
 void ExpectTiled(const Plan& plan, const Manifest& manifest) {
-  std::vector<int64_t> left;
-  for (const TableSpec& table : manifest.tables) left.push_back(table.rows * table.dim);
+  std::vector<int64_t> remaining;
+  for (const TableSpec& table : manifest.tables) remaining.push_back(table.rows * table.dim);
   for (const Shard& shard : plan.shards) {
-    Expect(shard.table < left.size() && !shard.devices.empty(), "a shard lies somewhere");
+    Expect(shard.table < remaining.size() && !shard.devices.empty(), "a shard lies somewhere");
     for (const size_t device : shard.devices) {
       Expect(device < plan.devices.size(), "a shard lies on a device of the plan");
     }
-    left[shard.table] -=
+    remaining[shard.table] -=
         (shard.row_end - shard.row_begin) * (shard.column_end - shard.column_begin);
   }
-  Expect(std::all_of(left.begin(), left.end(), [](int64_t area) { return area == 0; }),
+  Expect(std::all_of(remaining.begin(), remaining.end(), [](int64_t area) { return area == 0; }),
          "the shards of a table cover it once");
 }
 
-// What the rest of the server takes for granted of a manifest.
+// Checks the properties of a manifest that the server relies on.
 void ExpectChecked(const Manifest& manifest) {
   const Schema& schema = manifest.schema;
   for (const SparseInput& input : schema.sparse) {
     Expect(!input.lookups.empty() || !input.sequence_tables.empty(), "an input is looked up");
     for (const LookupSpec& lookup : input.lookups) {
-      Expect(lookup.table < manifest.tables.size(), "in a table that there is");
+      Expect(lookup.table < manifest.tables.size(), "a lookup names an existing table");
       const size_t end = lookup.column + static_cast<size_t>(manifest.tables[lookup.table].dim);
       Expect(end <= (input.scope == Scope::kRequest ? schema.request_pooled_columns
                                                     : schema.example_pooled_columns),
-             "its vector lies in the pooled matrix");
+             "the vector of a lookup lies in the pooled matrix");
     }
   }
   for (const SequenceSpec& sequence : schema.sequences) {
@@ -118,7 +118,7 @@ void ReadJson(std::string_view text) {
   const std::string canonical = CanonicalJson(document);
   Json again;
   Expect(ParseJson(canonical, "any.json", &again).ok(), "canonical JSON is JSON");
-  Expect(CanonicalJson(again) == canonical, "and canonical");
+  Expect(CanonicalJson(again) == canonical, "canonical JSON does not change");
   if (document.is_object()) ReadManifest(WithFingerprint(document));
 }
 
@@ -135,7 +135,7 @@ void ReadTensors(std::string_view bytes) {
     Expect(tensor.begin <= tensor.end && tensor.end <= bytes.size(), "a tensor lies in the file");
     if (tensor.type != TensorType::kU8) continue;
     const auto view = tensors->Tensor<uint8_t>(name, tensor.shape);
-    Expect(view.ok() && view->size() == tensor.end - tensor.begin, "and can be read");
+    Expect(view.ok() && view->size() == tensor.end - tensor.begin, "a tensor can be read");
     for (size_t i = 0; i < view->size(); ++i) static_cast<void>((*view)[i]);
   }
 }
@@ -158,14 +158,14 @@ void ReadVocabulary(std::string_view bytes) {
   }
 }
 
-// All values of a document, itself first.
+// All values of a document, beginning with the document itself.
 void Values(Json* document, std::vector<Json*>* values) {
   values->push_back(document);
   if (!document->is_structured()) return;
   for (Json& value : *document) Values(&value, values);
 }
 
-// Takes away, swaps or replaces one value.
+// Removes, replaces or adds one value.
 void MutateJson(Json* document, std::minstd_rand* random) {
   std::vector<Json*> values;
   Values(document, &values);
@@ -199,7 +199,8 @@ void MutateJson(Json* document, std::minstd_rand* random) {
 }  // namespace
 }  // namespace embershard
 
-// Changes one value of a JSON document, and of every third input any byte.
+// Changes one value of a JSON document. One time in three, or if the bytes are no JSON, libFuzzer
+// changes any bytes instead.
 extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t size_max,
                                           unsigned int seed) {
   using namespace embershard;

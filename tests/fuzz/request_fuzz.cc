@@ -1,4 +1,4 @@
-// Any bytes as a PredictRequest of our own protocol.
+// Parses arbitrary bytes as a PredictRequest of our own protocol.
 
 #include <cstddef>
 #include <cstdint>
@@ -28,7 +28,7 @@ void ExpectAnswer(const fuzz::Answered& answered) {
   }
 }
 
-// The arrays of a message, which bytes changed at random seldom leave whole.
+// The arrays of a message. Random changes of bytes would seldom leave them valid.
 std::vector<std::string*> Arrays(v1::PredictRequest* message) {
   std::vector<std::string*> arrays;
   if (message->has_packed()) {
@@ -44,7 +44,7 @@ std::vector<std::string*> Arrays(v1::PredictRequest* message) {
   return arrays;
 }
 
-// One array, or the number of examples.
+// Changes one array, or the number of examples.
 void Change(v1::PredictRequest* message, std::minstd_rand* random) {
   const std::vector<std::string*> arrays = Arrays(message);
   if (arrays.empty() || (*random)() % 8 == 0) {

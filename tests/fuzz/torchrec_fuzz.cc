@@ -1,4 +1,4 @@
-// Any bytes as a PredictionRequest of TorchRec's protocol.
+// Parses arbitrary bytes as a PredictionRequest of TorchRec's protocol.
 
 #include <cstddef>
 #include <cstdint>
@@ -24,7 +24,7 @@ void ExpectAnswer(const fuzz::Answered& answered) {
   Expect(
       response.predictions().at("default").data_size() == static_cast<int>(answered.num_examples),
       "a score for each example");
-  Expect(response.predictions().at("profile").data_size() == 2, "and one profile");
+  Expect(response.predictions().at("profile").data_size() == 2, "one profile");
 }
 
 predictor::SparseFeatures* SparseOf(PredictionRequest* message, std::minstd_rand* random) {
@@ -45,7 +45,7 @@ predictor::FloatFeatures* FloatsIn(PredictionRequest* message, std::minstd_rand*
                               : message->mutable_float_features();
 }
 
-// One array, or one number.
+// Changes one array or one number.
 void Change(PredictionRequest* message, std::minstd_rand* random) {
   const auto number = static_cast<int32_t>((*random)() % 10) - 1;
   predictor::SparseFeatures* const lists = SparseOf(message, random);

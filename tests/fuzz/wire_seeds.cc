@@ -1,5 +1,5 @@
-// wire_seeds FOLDER: writes requests that are accepted, from which the fuzzers of the protocols
-// begin, to FOLDER/request, FOLDER/oip and FOLDER/torchrec.
+// wire_seeds FOLDER: writes valid requests, the seeds of the fuzzers of the protocols, to
+// FOLDER/request, FOLDER/oip and FOLDER/torchrec.
 
 #include <google/protobuf/message.h>
 
@@ -19,7 +19,7 @@ void Write(const std::filesystem::path& path, const google::protobuf::Message& m
   std::ofstream(path, std::ios::binary) << message.SerializeAsString();
 }
 
-// A user's vector: no example, and the output in request scope alone.
+// A request for a user's vector: it has no examples and only the output in request scope.
 v1::PredictRequest WithoutExamples() {
   v1::PredictRequest message = NamedMessage();
   message.set_num_examples(0);

@@ -1,4 +1,4 @@
-"""A small package for the tests of this folder, written through the writer."""
+"""Writes a small package for tests with `PackageWriter`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ from embershard.package.manifest import OutputSpec, Producer, ProgramSpec, Table
 from embershard.package.manifest_inputs import Lookup, SparseInputSpec, VocabIds
 
 ROWS = np.arange(3000 * 8, dtype=np.uint32).astype(np.uint8).reshape(3000, 8)
-"""Rows of table "user": 3000 of 8 bytes, int8 with dim 4."""
+"""The 3000 rows of table "user": int8 with dim 4, so 8 bytes each."""
 
 
 def sample(examples: int = 2) -> SampleRequest:
@@ -40,7 +40,7 @@ def fill(
     version: int = 1,
     ids: Sequence[int] | Sequence[str] | None = None,
 ) -> PackageContents:
-    """Writes every file of the package and returns what is left to publish."""
+    """Writes every file of the package, and returns the contents to publish."""
     rows = sum(len(batch) for batch in batches)
     table = writer.write_table("user", RowFormat("int8", 4), iter(batches), rows=rows)
     value = np.arange(table.rows)[::-1] if ids is None else ids
@@ -76,13 +76,13 @@ def fill(
 
 
 def publish(out: Path, batches: list[np.ndarray] | None = None, **options: int) -> Path:
-    """The package, at ``out``."""
+    """Writes the package at ``out``."""
     with PackageWriter(out, **options) as writer:
         return writer.publish(fill(writer, [ROWS] if batches is None else batches))
 
 
 def table_spec(name: str, rows: int, dim: int = 8) -> TableSpec:
-    """What a manifest says of an int8 table."""
+    """The entry of an int8 table in a manifest."""
     return TableSpec(
         name=name,
         rows=rows,

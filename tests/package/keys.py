@@ -1,4 +1,4 @@
-"""Key pairs, made for a test."""
+"""Key pairs for tests."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 @dataclass(frozen=True)
 class Keys:
-    """Files in PEM, and the key itself."""
+    """A key pair: its files in PEM, and the private key itself."""
 
     private: Path
     public: Path
@@ -17,7 +17,7 @@ class Keys:
 
 
 def write_keys(folder: Path, name: str = "publisher") -> Keys:
-    """``<name>.key`` and ``<name>.pem``."""
+    """Writes a new key pair to ``<name>.key`` and ``<name>.pem``."""
     key = Ed25519PrivateKey.generate()
     keys = Keys(folder / f"{name}.key", folder / f"{name}.pem", key)
     keys.private.write_bytes(private_pem(key))

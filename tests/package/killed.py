@@ -1,4 +1,4 @@
-"""A process that is killed in the middle of its work."""
+"""Runs a process and kills it in the middle of its work."""
 
 import os
 import random
@@ -13,12 +13,12 @@ from tests.repository.sources import ROOT
 
 
 def numbers_before_death(code: str, argument: object, *, seed: int) -> list[int]:
-    """What a process printed before it was killed.
+    """Numbers that a process printed before it was killed.
 
     Args:
-        code: prints ``ready``, then a number a line, each behind work of its own.
+        code: prints ``ready``, then one number a line, each after some work.
         argument: its ``sys.argv[1]``.
-        seed: draws when it is killed: within the work for the second number.
+        seed: for the time of the kill, which is during the work for the second number.
     """
     child = subprocess.Popen(
         [sys.executable, "-c", code, str(argument)],
@@ -31,9 +31,9 @@ def numbers_before_death(code: str, argument: object, *, seed: int) -> list[int]
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
         started = time.monotonic()
-        told = [int(child.stdout.readline())]
+        numbers = [int(child.stdout.readline())]
         one_step = time.monotonic() - started
         with pytest.raises(subprocess.TimeoutExpired):
             child.wait(timeout=one_step * random.Random(seed).random())
         child.send_signal(signal.SIGKILL)
-        return told + [int(line) for line in child.stdout]
+        return numbers + [int(line) for line in child.stdout]

@@ -1,4 +1,4 @@
-"""A plan is added to a published package whole or not at all."""
+"""A plan is added to a published package completely or not at all."""
 
 import errno
 import json
@@ -145,7 +145,7 @@ for number in range(1000):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_killed_at_any_moment_the_package_has_the_plan_or_not(package, seed):
-    told = numbers_before_death(CHILD, package, seed=seed)
+    printed = numbers_before_death(CHILD, package, seed=seed)
     plans = list(verify_package(package).plans)[1:]
-    assert plans[: len(told)] == [f"plan{number}" for number in told]
-    assert len(plans) <= len(told) + 1
+    assert plans[: len(printed)] == [f"plan{number}" for number in printed]
+    assert len(plans) <= len(printed) + 1

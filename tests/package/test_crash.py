@@ -1,4 +1,4 @@
-"""A writer killed at any moment leaves the whole version or none of it."""
+"""A writer that is killed at any moment leaves the complete version or none of it."""
 
 import os
 
@@ -21,9 +21,9 @@ for version in range(1, 1000):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_killed_writer_leaves_whole_versions_only(tmp_path, seed):
-    told = numbers_before_death(CHILD, tmp_path, seed=seed)
+    printed = numbers_before_death(CHILD, tmp_path, seed=seed)
     visible = sorted(int(item) for item in os.listdir(tmp_path / "small") if item[0] != ".")
-    assert visible[: len(told)] == told  # What was said to be there is there.
-    assert len(visible) <= len(told) + 1
+    assert visible[: len(printed)] == printed  # Published versions are there.
+    assert len(visible) <= len(printed) + 1
     for version in visible:
         verify_package(tmp_path / "small" / str(version))

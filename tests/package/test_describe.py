@@ -1,4 +1,4 @@
-"""`embershard inspect` says what is in a package."""
+"""`embershard inspect` describes a package."""
 
 from embershard.package import Package, PackageWriter, describe_package
 from tests.cases import cases
@@ -7,7 +7,7 @@ from tests.package.building import ROWS, fill, publish
 
 
 def lines_of(package):
-    """The lines of a description, blanks squeezed."""
+    """The lines of a description, with single blanks."""
     return [" ".join(line.split()) for line in describe_package(package).splitlines()]
 
 

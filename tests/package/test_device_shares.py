@@ -1,4 +1,4 @@
-"""What each device of a plan has, by hand."""
+"""Bytes and load of each device of a plan, computed by hand."""
 
 import pytest
 
@@ -28,12 +28,13 @@ def test_bytes_are_of_each_rectangle_and_replica():
 
 def test_gpus_hold_padded_rows_and_one_of_zeros():
     gpus = PLAN.model_copy(update={"devices": ("cuda:0", "cuda:1")})
-    # 4 + 8 and 4 + 4 bytes become 16, whichever columns a shard has.
+    # A row of 8 or 4 columns has 4 + 8 or 4 + 4 bytes. Both are padded to 16.
     assert device_bytes(gpus, TABLES) == [(76 + 26 + 11) * 16, (26 + 11) * 16]
 
 
 def test_load_is_that_of_the_lookups_and_replicas_share_it():
-    """A table of as many lookups weighs as much, however large; half of small's is each one's."""
+    """The load of a table depends on its lookups only, not on its size. Each replica of `small` has
+    half of its load."""
     load = device_load(PLAN, TABLES, {"big": 30, "small": 10})
     assert load == pytest.approx([(30 * 7 / 8 + 5) / 40, (30 / 8 + 5) / 40])
 

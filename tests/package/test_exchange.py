@@ -1,4 +1,4 @@
-"""Who opens a package while plans are added to it finds no damage, and damage stays damage."""
+"""A package that is opened while plans are added counts as intact, and real damage is reported."""
 
 import shutil
 
@@ -19,8 +19,8 @@ def package(tmp_path):
 
 @pytest.fixture
 def plans_to_add(package, monkeypatch):
-    """How many plans are added in the middle of an opening: after the manifest was read, before
-    the files are compared with it. One at a time, each in an opening of its own."""
+    """Names of plans that are added while the package is opened. Each attempt to read it adds the
+    last one, after the manifest is read and before the files are compared with it."""
     names = []
     compare = reader.check_files
 
@@ -74,7 +74,7 @@ def test_a_folder_that_goes_away_is_said_at_once(package):
 @cases(
     ("other", "error", "part"),
     {
-        # EINVAL, as of a file system that exchanges no folders.
+        # EINVAL is also the error of a file system that cannot exchange folders.
         "below": ("one/below", InputError, "a file system"),
         "missing": ("two", FileNotFoundError, "/two"),
     },

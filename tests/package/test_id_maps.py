@@ -1,4 +1,4 @@
-"""Ids to rows: known ids, the three policies, hashes, and what is refused."""
+"""Id maps: known ids, the three policies for unknown ids, hashes, and refusals."""
 
 import numpy as np
 import pytest
@@ -54,7 +54,7 @@ def test_hashes_are_those_of_the_reference(ids, seed):
 
 
 def test_known_hashes_do_not_change():
-    # Packages outlive releases. The numbers come from the C library.
+    # Packages outlive releases, so hashes must never change. The numbers come from the C library.
     assert hash_string("") == 0x2D06800538D394C2
     assert Hash(2**40).rows_of(int64(0, 1, -1)).tolist() == [
         805030046937,
@@ -81,12 +81,12 @@ def test_hash_stays_within_its_buckets_and_depends_on_the_id(ids, buckets, seed)
 
 
 @given(st.lists(INT64, min_size=1, unique=True), st.lists(INT64))
-def test_vocabulary_agrees_with_a_dictionary(ids, asked):
+def test_vocabulary_agrees_with_a_dictionary(ids, queries):
     rows = {row_id: row for row, row_id in enumerate(ids)}
 
-    result = Vocabulary(ids, unknown="zero").rows_of(int64(*asked, *ids))
+    result = Vocabulary(ids, unknown="zero").rows_of(int64(*queries, *ids))
 
-    assert result.tolist() == [rows.get(item, -1) for item in [*asked, *ids]]
+    assert result.tolist() == [rows.get(item, -1) for item in [*queries, *ids]]
 
 
 @given(st.lists(st.text(max_size=8), min_size=1, unique=True))

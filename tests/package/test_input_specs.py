@@ -1,4 +1,4 @@
-"""Id maps and inputs in the words of a manifest, and back."""
+"""Conversion of id maps and inputs to the entries of a manifest, and back."""
 
 import pytest
 
@@ -57,16 +57,16 @@ def test_the_oov_row_is_no_known_id(ids):
 
 
 def test_an_input_without_a_map_gets_the_rows_of_its_table():
-    (_, (kept,)) = specs_of(Schema(sparse=[SparseInput("x", max_ids=2)]), {})
+    (_, (entry,)) = specs_of(Schema(sparse=[SparseInput("x", max_ids=2)]), {})
 
-    spec = with_lookups(kept, LOOKUPS, rows=7)
+    spec = with_lookups(entry, LOOKUPS, rows=7)
 
-    assert kept.ids is None
+    assert entry.ids is None
     assert spec.ids.model_dump() == ids_spec(Identity(7), file="").model_dump()
     assert (spec.name, spec.max_ids, spec.lookups) == ("x", 2, LOOKUPS)
 
 
 def test_an_input_with_a_map_keeps_it():
-    (_, (kept,)) = specs_of(Schema(sparse=[SparseInput("x", ids=Hash(5))]), {})
+    (_, (entry,)) = specs_of(Schema(sparse=[SparseInput("x", ids=Hash(5))]), {})
 
-    assert with_lookups(kept, LOOKUPS, rows=5).ids == kept.ids
+    assert with_lookups(entry, LOOKUPS, rows=5).ids == entry.ids

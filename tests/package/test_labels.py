@@ -1,4 +1,4 @@
-"""labels.json: what both readers take, and that it is written whole or not at all."""
+"""labels.json: texts that both readers accept, and writes that are complete or have no effect."""
 
 import errno
 import os
@@ -39,7 +39,7 @@ def test_labels_are_versions_by_label():
     assert parse_labels(b"{}") == {}
 
 
-# The same texts are refused by package/labels.cc: labels_test.cc.
+# labels_test.cc checks that package/labels.cc refuses the same texts.
 @cases(
     "text",
     {
@@ -138,20 +138,20 @@ def test_damaged_labels_are_not_replaced(repository):
         write_label(repository, "ranker", "stable", 1)
 
 
-# package/labels.cc gives the same messages: labels_test.cc.
+# labels_test.cc checks that package/labels.cc has the same messages.
 @cases(
-    ("make", "got"),
+    ("make", "kind"),
     {
         "fifo": (os.mkfifo, "a FIFO"),
         "folder": (os.mkdir, "a folder"),
         "link": (lambda path: os.symlink("elsewhere", path), "a symbolic link"),
     },
 )
-def test_a_labels_file_of_another_kind_is_refused_by_its_kind(repository, make, got):
+def test_a_labels_file_of_another_kind_is_refused_by_its_kind(repository, make, kind):
     make(repository / "ranker" / "labels.json")
-    with refused(PackageError, "labels.json: file", f"got {got}"):
+    with refused(PackageError, "labels.json: file", f"got {kind}"):
         read_labels(repository / "ranker")
-    with refused(PackageError, "model 'ranker': labels.json: file", f"got {got}"):
+    with refused(PackageError, "model 'ranker': labels.json: file", f"got {kind}"):
         write_label(repository, "ranker", "stable", 1)
 
 
@@ -194,14 +194,14 @@ for turn in range(turns):
 
 
 def test_neither_of_two_writers_takes_back_the_others_label(repository):
-    """Each alone writes its label, so that it must find what it wrote last."""
+    """Each label has one writer, which must always read the version that it wrote last."""
     command = [sys.executable, "-c", WRITER, str(repository)]
     writers = [
         subprocess.Popen([*command, label, str(TURNS)], cwd=ROOT, stderr=subprocess.PIPE, text=True)
         for label in ("stable", "canary")
     ]
-    said = [writer.communicate(timeout=100)[1] for writer in writers]
-    assert [writer.returncode for writer in writers] == [0, 0], said
+    errors = [writer.communicate(timeout=100)[1] for writer in writers]
+    assert [writer.returncode for writer in writers] == [0, 0], errors
     assert read_labels(repository / "ranker") == {"stable": 2, "canary": 2}
-    left = {path.name for path in (repository / "ranker").iterdir()}
-    assert left == {"1", "2", "labels.json"}
+    names = {path.name for path in (repository / "ranker").iterdir()}
+    assert names == {"1", "2", "labels.json"}

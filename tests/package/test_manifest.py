@@ -1,4 +1,4 @@
-"""The manifest's published schema, fingerprint and error messages."""
+"""The published JSON schema of manifests, their fingerprint, and error messages."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Plans by rule: what lies where."""
+"""Placement of tables by each strategy."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -57,7 +57,7 @@ def test_ids_are_counted_in_every_table_of_a_feature():
     package = Package.open(GOLDEN)
     expected = dict.fromkeys(("users", "items", "tags"), 0)
     for sample in package.samples():
-        # One user list a request, one list of tags; one of items for each example.
+        # A request has one list of users, one of tags, and one of items for each example.
         expected["users"] += int(sample.lengths[0])
         expected["tags"] += int(sample.lengths[1])
         expected["items"] += int(sample.lengths[2:].sum())

@@ -1,4 +1,4 @@
-"""Plans tile tables, and whole tables go where there is least."""
+"""Plans tile tables, and whole tables go to the emptiest device."""
 
 import json
 from itertools import pairwise
@@ -14,7 +14,7 @@ from tests.package.building import table_spec
 
 
 def plan_of(shards, rows=100, dim=16):
-    """A plan of rectangles (first row, end, first column, end) of one table, on one device."""
+    """A plan of one table on one device. A shard is (first row, end, first column, end)."""
     document = {
         "format_version": 0,
         "name": "p",
@@ -45,7 +45,7 @@ def test_grids_tile_and_stop_tiling_without_any_one_shard(data):
         plan_of([*grid, grid[lost]])
 
 
-@pytest.mark.timeout(60)  # Each against each would take minutes.
+@pytest.mark.timeout(60)  # Comparing all pairs of shards would take minutes.
 def test_tens_of_thousands_of_columns_tile():
     edges = range(0, 65536, 4)
     grid = [(row, row + 1, left, left + 4) for row in range(4) for left in edges]
@@ -60,7 +60,7 @@ def test_the_largest_tables_go_first_to_the_emptiest_device():
     plan = place_tables(tables, ["cpu:0", "cpu:1"])
 
     homes = {shard.table: shard.devices for shard in plan.shards}
-    # b 30 | c 20, then d 15 joins c, then a 10 joins b.
+    # By size: b (30) goes to 0, c (20) to 1, d (15) to 1 and a (10) to 0.
     assert homes == {"b": (0,), "c": (1,), "d": (1,), "a": (0,)}
     assert parse_plan(plan_json(plan), "default", tables) == plan
 

@@ -1,4 +1,4 @@
-"""The golden package of format 0 reads as it was written, and rows come from the right chunk."""
+"""The golden package of format 0 reads as it was written, and rows come from the right chunks."""
 
 import hashlib
 import os
@@ -31,12 +31,12 @@ def test_the_golden_package_is_the_one_that_was_published(package, digest):
 
 
 def test_the_golden_package_verifies():
-    seen = []
-    verify_package(GOLDEN, progress=lambda done, total: seen.append((done, total)))
+    steps = []
+    verify_package(GOLDEN, progress=lambda done, total: steps.append((done, total)))
 
     sizes = sum(spec.bytes for spec in Package.open(GOLDEN).manifest.files.values())
-    assert seen[-1] == (sizes, sizes)
-    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert steps[-1] == (sizes, sizes)
+    assert [done for done, _ in steps] == sorted(done for done, _ in steps)
 
 
 @cases(
@@ -69,16 +69,17 @@ def test_a_folder_that_is_not_there_is_refused_by_its_path(tmp_path):
 
 def test_empty_folders_may_lie_deeper_than_a_path_is_long(tmp_path):
     package = Draft(tmp_path / "deep").folder
-    here = os.open(package, os.O_RDONLY)
+    folder = os.open(package, os.O_RDONLY)
     for _ in range(1500):
-        os.mkdir("folder", dir_fd=here)
-        above, here = here, os.open("folder", os.O_RDONLY, dir_fd=here)
-        os.close(above)
-    os.close(here)
+        os.mkdir("folder", dir_fd=folder)
+        parent, folder = folder, os.open("folder", os.O_RDONLY, dir_fd=folder)
+        os.close(parent)
+    os.close(folder)
     try:
         verify_package(package)
     finally:
-        subprocess.run(["rm", "-r", package / "folder"], check=True)  # Python's own gives up.
+        # shutil.rmtree cannot remove folders this deep.
+        subprocess.run(["rm", "-r", package / "folder"], check=True)
 
 
 def test_golden_schema(golden):
@@ -100,7 +101,7 @@ def test_golden_samples(golden):
     assert first.lengths.tolist() == [1, 3, 1, 2, 3]
     assert first.values[0] == hash_string("cyd")
     assert second.lengths.tolist() == [1, 0, 0, 1]
-    # Row 2 of users: (32 + c) / 128 - 1.
+    # Column c of row 2 of users is (32 + c) / 128 - 1.
     np.testing.assert_array_equal(first.outputs["profile"], [[-0.75, -0.7421875]])
 
 

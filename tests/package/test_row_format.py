@@ -1,4 +1,4 @@
-"""Row layouts: sizes, known bytes, agreement with FBGEMM, and what is refused."""
+"""Row layouts: sizes, known bytes, agreement with FBGEMM, and refusals."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ def test_rows_on_a_device_are_padded_to_16_bytes(weights, columns, expected):
     assert RowFormat(weights, 64).device_row_bytes(columns) == expected
 
 
-# 0.5 is 0x3800 and -1 is 0xbc00 in float16; little endian.
+# Scale 0.5 and bias -1 in float16, little endian: 0x3800 and 0xbc00.
 HEADER = [0x00, 0x38, 0x00, 0xBC]
 
 
@@ -73,7 +73,7 @@ def test_known_bytes_without_their_padding(weights, row, values):
 
 @given(hnp.arrays(np.uint8, (3, 12)))
 def test_int4_rows_agree_with_a_loop_over_nibbles(rows):
-    rows[:, 1] &= 0x3B  # Finite scales and biases, of both signs.
+    rows[:, 1] &= 0x3B  # Scales and biases are finite.
     rows[:, 3] &= 0xBB
     actual = RowFormat("int4", 16).dequantize_rows(rows)
 

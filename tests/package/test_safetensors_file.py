@@ -1,4 +1,4 @@
-"""The safetensors library reads what we write, and we read what it writes."""
+"""The safetensors library reads our files, and we read its files."""
 
 import json
 import struct

@@ -1,4 +1,4 @@
-"""Samples read back; arrays that are no request are refused."""
+"""Samples read as written, and arrays that are no request are refused."""
 
 from dataclasses import replace
 

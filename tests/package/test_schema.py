@@ -1,4 +1,4 @@
-"""Inputs in order, by scope, and what a schema refuses."""
+"""The order of a schema's inputs, their scopes, and refusals."""
 
 import pytest
 

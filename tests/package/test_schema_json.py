@@ -1,4 +1,4 @@
-"""A schema survives a checkpoint, vocabularies and all."""
+"""A schema, vocabularies included, survives a checkpoint."""
 
 import json
 import os

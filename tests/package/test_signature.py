@@ -1,4 +1,4 @@
-"""Signatures: those of ours are OpenSSL's, and what is not signed by a trusted key is refused."""
+"""Signatures equal those of OpenSSL, and packages without a trusted signature are refused."""
 
 import errno
 import os
@@ -36,7 +36,7 @@ def test_a_signature_is_next_to_the_package_and_of_its_digest(package, keys):
     file = sign_package(package, keys.private)
     assert file == package.parent / "1.sig"
     assert sorted(path.name for path in package.parent.iterdir()) == ["1", "1.sig"]
-    # Raises where it is another.
+    # Raises an exception if the signature is wrong.
     keys.key.public_key().verify(file.read_bytes(), (package / "manifest.sha256").read_bytes())
     check_signature(package, keys.public)
 
@@ -87,7 +87,7 @@ def test_a_package_that_has_changed_needs_a_new_signature(package, keys):
     with refused(PackageError, "signature", "manifest.sha256"):
         check_signature(package, keys.public)
     with refused(PackageError, "manifest.json: sha256"):
-        sign_package(package, keys.private)  # Nobody signs what is damaged.
+        sign_package(package, keys.private)  # A damaged package is not signed.
 
 
 OTHER = ec.generate_private_key(ec.SECP256R1())

@@ -1,4 +1,4 @@
-"""Large and hostile JSON is judged in one pass: work that grew with its square would time out."""
+"""Large and hostile JSON is checked in linear time: quadratic work would time out."""
 
 import json
 import tracemalloc

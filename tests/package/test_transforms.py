@@ -1,4 +1,4 @@
-"""Transforms of dense inputs: what they refuse."""
+"""Refusals of the transforms of dense inputs."""
 
 from embershard.errors import InputError
 from embershard.package import Bucketize, Clip, DenseInput, Log1p, Standardize

@@ -1,4 +1,4 @@
-"""Chunks as rows come, one version published once, and nothing left behind."""
+"""The writer writes chunks as rows arrive, publishes a version once, and leaves nothing else."""
 
 import hashlib
 import json
@@ -48,13 +48,13 @@ def test_rows_begin_on_a_page(tmp_path):
 
     data = (package / "tables/user/00002.safetensors").read_bytes()
 
-    # 3000 rows of 8 bytes: chunks of 1024, 1024 and 952 rows.
+    # The 3000 rows of 8 bytes are in chunks of 1024, 1024 and 952 rows.
     assert data[4096:] == ROWS[2048:].tobytes()
 
 
 def test_a_table_that_fits_one_chunk_says_the_fewest_whole_pages(tmp_path):
     package = Package.open(publish(tmp_path / "m" / "1"))
-    assert package.manifest.tables[0].rows_per_chunk == 3072  # 6 pages of 512 rows.
+    assert package.manifest.tables[0].rows_per_chunk == 3072  # That is 6 pages of 512 rows.
 
 
 def test_a_published_package_verifies_and_lists_all_digests(tmp_path):
@@ -202,7 +202,7 @@ def test_a_report_beside_the_rest_is_listed(tmp_path):
 
 
 def test_batches_are_not_kept(tmp_path):
-    """Each batch is dead by the time the next but one is asked for."""
+    """When a batch is requested, at most the one before it is alive."""
     import weakref
 
     alive = []
@@ -219,4 +219,4 @@ def test_batches_are_not_kept(tmp_path):
         table = writer.write_table("user", RowFormat("int8", 4), batches(), rows=60_000)
 
     assert table.rows == 60_000
-    assert Path(table.chunks[-1]).name == "00117.safetensors"  # 60,000 / 512 = 117.2
+    assert Path(table.chunks[-1]).name == "00117.safetensors"  # The last of 60,000 / 512 chunks.

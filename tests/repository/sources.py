@@ -1,4 +1,4 @@
-"""The sources as tests see them: modules, and what each imports where."""
+"""The sources of the distribution: modules and their imports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Module:
 
     @property
     def component(self) -> str:
-        """The second part of the name: `embershard.package.schema` is of `package`."""
+        """The second part of the name, such as `package` of `embershard.package.schema`."""
         return self.name.split(".")[1] if "." in self.name else ""
 
     @cache  # noqa: B019
@@ -36,11 +36,11 @@ class Module:
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """One imported name in full, and whether it runs when the module is imported."""
+    """One imported name."""
 
-    target: str
+    target: str  # The full name.
     line: int
-    deferred: bool  # Inside a function, or for type checkers only.
+    deferred: bool  # Imported inside a function, or for type checkers only.
     relative: bool = False
 
     @property
@@ -49,13 +49,13 @@ class Import:
 
     @property
     def component(self) -> str:
-        """Of an import from embershard, the component; of another, nothing."""
+        """The component of an import from embershard, or an empty string."""
         parts = self.target.split(".")
         return parts[1] if parts[0] == "embershard" and len(parts) > 1 else ""
 
 
 def imports_of(tree: ast.AST, *, deferred: bool = False) -> Iterator[Import]:
-    """Every import of a syntax tree. `from a import b` counts as `a.b`."""
+    """Every import in a syntax tree. The target of `from a import b` is `a.b`."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -76,7 +76,7 @@ def is_type_checking(test: ast.expr) -> bool:
 
 
 def modules() -> list[Module]:
-    """Every module of the distribution, generated ones aside."""
+    """Every module of the distribution, except generated ones."""
     package = ROOT / "embershard"
     paths = [path.relative_to(package) for path in sorted(package.rglob("*.py"))]
     return [
@@ -92,7 +92,7 @@ def dotted(prefix: str, relative: Path) -> str:
 
 
 def own_files(*suffixes: str) -> list[Path]:
-    """Files of the repository written by people, with one of the suffixes."""
+    """Files of the repository with one of the suffixes, except generated ones."""
     skipped, result = {"build", "dist", "_proto"}, list[Path]()
     for folder, folders, files in os.walk(ROOT):
         folders[:] = [folder for folder in folders if folder not in skipped and folder[0] != "."]

@@ -1,4 +1,4 @@
-"""Who may include whom in C++, proved from the sources."""
+"""Rules for includes between C++ components, checked in the sources."""
 
 import re
 
@@ -9,7 +9,7 @@ from tests.repository.sources import PREDICTOR, own_files
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"(?P<own>[^"]+)"|<(?P<system>[^>]+)>)', re.MULTILINE)
 
-# Each component and the components it may include, itself aside.
+# The other components that each component may include.
 ALLOWED = {
     "base": [],
     "package": ["base"],
@@ -27,10 +27,10 @@ ALLOWED["registry"] = ALLOWED["example"] = ALLOWED["triton"] = [*ALLOWED["engine
 ALLOWED["grpc"] = [*ALLOWED["registry"], "registry"]
 ALLOWED["binding"] = [*ALLOWED["grpc"], "grpc"]
 
-# The load tool sends without the messages of the server, and keeps its rules free of gRPC.
+# Only these files of the load tool may include gRPC.
 GRPC_IN_BENCH = ("bench/grpc_", "bench/module")
 
-# Foreign headers, and the files that may include them.
+# Prefixes of foreign headers, and of the files that may include them.
 FOREIGN = {
     "torch": (("torch/", "ATen/", "c10/"), ("dense/torchscript", "dense/tensors", "device/torch_")),
     "messages": (
@@ -42,7 +42,7 @@ FOREIGN = {
 
 
 def sources() -> dict[str, list[str]]:
-    """Each file of the predictor, as `component/name`, and what it includes."""
+    """Includes of each file of the predictor, by `component/name`."""
     return {
         path.relative_to(PREDICTOR).as_posix(): includes(path.read_text())
         for path in own_files(".h", ".cc")
@@ -54,7 +54,7 @@ def includes(text: str) -> list[str]:
     return [result["own"] or result["system"] for result in INCLUDE.finditer(text)]
 
 
-# The predictor is namespace `embershard`; what uses it has namespaces of its own.
+# The predictor is in namespace `embershard`. The components that use it have their own namespaces.
 NAMESPACES = {
     "grpc": "embershard::rpc",
     "triton": "embershard::triton",
@@ -69,7 +69,7 @@ def component(place: str) -> str:
 
 
 def component_faults(files: dict[str, list[str]]) -> list[str]:
-    """Includes of components that the component of a file may not include."""
+    """Includes of components that are not allowed for the component of the file."""
     return [
         f"{place} includes {value}"
         for place, included in files.items()
@@ -81,9 +81,9 @@ def component_faults(files: dict[str, list[str]]) -> list[str]:
 
 
 def foreign_faults(files: dict[str, list[str]], library: str) -> list[str]:
-    """Forbidden includes of a foreign header, direct or through a header of ours."""
+    """Forbidden includes of foreign headers, directly or through a header of ours."""
     headers, users = FOREIGN[library]
-    behind = {
+    wrappers = {
         place
         for place, included in files.items()
         if any(item.startswith(headers) and item not in files for item in included)
@@ -93,16 +93,16 @@ def foreign_faults(files: dict[str, list[str]], library: str) -> list[str]:
         for place, included in files.items()
         if not place.startswith(users)
         for value in included
-        if value in behind or (value.startswith(headers) and value not in files)
+        if value in wrappers or (value.startswith(headers) and value not in files)
     ]
 
 
 def is_grpc_library(header: str) -> bool:
-    """Whether it is gRPC's own `grpc/...`, not one of our component of that name."""
+    """True for a header of the gRPC library, false for one of our component `grpc`."""
     return header.startswith("grpc/") and not (PREDICTOR / header).exists()
 
 
-# What the Triton backend takes of the engine: Triton has queues and versions of its own.
+# Headers of the engine for the Triton backend. Triton has its own queues and versions.
 ENGINE_IN_TRITON = {
     "engine/batch_executor.h",
     "engine/self_check.h",
@@ -126,14 +126,14 @@ def test_components_include_one_way():
 
 
 def test_triton_takes_of_the_engine_what_needs_no_queue():
-    taken = {
+    included_headers = {
         value
         for place, included in sources().items()
         if component(place) == "triton"
         for value in included
         if component(value) == "engine" or value == "batching/batching_queue.h"
     }
-    assert taken <= ENGINE_IN_TRITON
+    assert included_headers <= ENGINE_IN_TRITON
 
 
 @pytest.mark.parametrize("library", FOREIGN)

@@ -1,4 +1,4 @@
-"""The documents: every link leads somewhere, and a broken one is named."""
+"""Every link in the documents leads somewhere, and broken links are named."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""EMBERSHARD_GRPC: what CMake says of a choice that it cannot follow."""
+"""EMBERSHARD_GRPC: CMake refuses a choice that it cannot follow."""
 
 import subprocess
 
@@ -10,7 +10,7 @@ PARTS = ["bin/protoc", "bin/grpc_cpp_plugin", "include/grpcpp/grpcpp.h"]
 
 
 def choose(**settings):
-    """Runs the choice alone."""
+    """Runs only grpc.cmake, which chooses the gRPC installation."""
     defined = [f"-D{name}={value}" for name, value in settings.items()]
     return subprocess.run(
         ["cmake", *defined, "-P", ROOT / "embershard/serving/predictor/grpc.cmake"],
@@ -40,9 +40,9 @@ def test_one_that_is_installed_whole_is_taken(tmp_path):
 def test_what_is_missing_is_named_with_where_it_was_looked_for(tmp_path, missing):
     install(tmp_path, [part for part in PARTS if part != missing])
     done = choose(EMBERSHARD_GRPC="vendored", EMBERSHARD_GRPC_PREFIX=tmp_path)
-    said = " ".join(done.stderr.split())
+    message = " ".join(done.stderr.split())
     assert done.returncode == 1
-    assert f"got '{tmp_path}', where {missing} is missing; docs/deployment.md says" in said
+    assert f"got '{tmp_path}', where {missing} is missing; docs/deployment.md says" in message
 
 
 def test_an_unknown_choice_is_refused():

@@ -1,4 +1,4 @@
-"""scripts/install.sh: what it refuses, and what it has pip install."""
+"""scripts/install.sh: its refusals, and the packages that pip installs."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from tests.repository.sources import ROOT
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Path:
-    """A folder of commands that come first: nobody is root, and of packages only g++ is there."""
+    """A folder of fake commands: the user is not root, and g++ is the only installed package."""
     commands = {
         "id": "echo 1000",
         "sudo": "echo 'sudo: a password is required' >&2; exit 1",
@@ -31,7 +31,7 @@ def machine(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """The script, in a checkout with nothing else."""
+    """The script in a checkout that has no other file."""
     script = tmp_path / "checkout" / "scripts" / "install.sh"
     script.parent.mkdir(parents=True)
     script.write_text((ROOT / "scripts" / "install.sh").read_text())
@@ -83,15 +83,15 @@ def test_a_python_that_is_too_old_is_refused(checkout, machine):
 
 
 def test_a_virtual_environment_of_someone_else_is_left_alone(checkout, machine):
-    theirs = checkout.parents[1] / ".venv" / "pyvenv.cfg"
-    theirs.parent.mkdir()
-    theirs.write_text("home = /usr/bin\n")
+    config = checkout.parents[1] / ".venv" / "pyvenv.cfg"
+    config.parent.mkdir()
+    config.write_text("home = /usr/bin\n")
     done = run(checkout, machine, "python")
     assert done.returncode == 1
     assert done.stderr.endswith(
         "expected a folder that this script made, got another; move it away\n"
     )
-    assert theirs.exists()
+    assert config.exists()
 
 
 PYTHON = f"""#!/bin/sh
@@ -103,12 +103,13 @@ case "$1 $2" in
   "-c import sys, torch"*) [ "$TORCH_IS" != cpu ] ;;
 esac
 """
-"""A Python that makes environments with itself as python and as pip, which notes its arguments."""
+"""A fake Python that copies itself into new environments as python and pip. As pip it records its
+arguments."""
 
 
 @pytest.fixture
 def python(checkout, machine):
-    """Runs the stage `python` with other variables, and returns the run and pip's arguments."""
+    """A function that runs the stage `python` and returns the run and pip's arguments."""
     (machine / "python9").write_text(PYTHON)
     (machine / "python9").chmod(0o755)
     folder = checkout.parents[1]
@@ -126,7 +127,7 @@ def python(checkout, machine):
 
 
 def fbgemm_of(checkout):
-    """FBGEMM as it is required and as it is pinned."""
+    """The lines for FBGEMM in the requirements and in the constraints."""
     return [
         line
         for name in ("requirements.txt", "constraints.txt")
@@ -191,5 +192,5 @@ def test_the_page_names_the_packages_that_the_images_install():
     (packages,) = re.findall(r"^serving_packages=\((.*)\)$", script, re.MULTILINE)
     page = (ROOT / "docs" / "install.md").read_text()
     (line,) = re.findall(r"apt-get install (.*)", page)
-    # The certificates are for `embershard fetch`.
+    # The image also has certificates, for `embershard fetch`.
     assert set(line.split()) == {*packages.split(), "python3-venv"} - {"ca-certificates"}

@@ -1,4 +1,4 @@
-"""Who may import whom in Python, proved from the sources."""
+"""Rules for imports between Python components, checked in the sources."""
 
 import ast
 from graphlib import TopologicalSorter
@@ -6,9 +6,9 @@ from graphlib import TopologicalSorter
 from tests.cases import cases
 from tests.repository.sources import ROOT, Import, Module, imports_of, modules, own_files
 
-# Each component and the components it may import. The leaves are what all may use.
+# All components may import the leaves.
 LEAVES = {"errors", "version", "formatting", "ids", "malloc_options", "memory_limit", "sections"}
-# Each may use those before it.
+# Each component may import the ones before it.
 LIBRARY = [
     "package",
     "jagged",
@@ -20,6 +20,7 @@ LIBRARY = [
     "planner",
     "models",
 ]
+# The other components that each component may import.
 ALLOWED = {
     "errors": set(),
     "version": set(),
@@ -45,12 +46,12 @@ TORCH_FREE = LEAVES | {"package", "serving", "client", "bench", "explain", "fetc
 TORCH = {"torch", "torchmetrics", "fbgemm_gpu"}
 COMMANDS = {"cli", "commands"}
 DEFERRED = {("embershard.sharding.default_plan", "planner")}
-"""Modules that import a component above theirs when they are used."""
+"""Pairs of a module and a component above it that the module imports only when it is used."""
 LAZY = {"", "__main__"} | COMMANDS
 
 
 def faults(module: Module, result: list[Import]) -> list[str]:
-    """What a module imports that its component may not."""
+    """The imports of a module that its component may not have."""
     shown = []
     for item in result:
         if item.top == "embershard" and not may_import(module, item):
@@ -131,7 +132,7 @@ def test_only_kernels_touches_torch_ops():
 
 
 def test_torch_jit_is_called_in_one_module():
-    """A decorator `@torch.jit.unused` is no call; dense programs may hold a KeyedTensor."""
+    """Apart from calls, `jagged` decorates with `@torch.jit.unused` for KeyedTensor in programs."""
     callers = {m.name for m in modules() if any(n.startswith("torch.jit.") for n in calls(m))}
     assert len(callers) == 1, callers
     users = {m.component for m in modules() if "torch.jit" in attributes(m.tree())}
@@ -147,7 +148,7 @@ def test_torch_jit_is_called_in_one_module():
     },
 )
 def test_one_module_loads_each_extension(extension, module):
-    """By an import, or by import_module with its name."""
+    """A module loads an extension by an import, or by import_module with its name."""
     users = {
         module.name
         for module in modules()
@@ -171,12 +172,12 @@ def test_imports_inside_the_distribution_are_absolute():
 
 
 def attributes(tree: ast.AST) -> set[str]:
-    """Every dotted name in a tree: `torch.ops.fbgemm.f` gives itself and its beginnings."""
+    """Every dotted name in a tree. `torch.ops.fbgemm.f` also counts as `torch.ops.fbgemm` etc."""
     return {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
 
 
 def constants(tree: ast.AST) -> set[str]:
-    """Every string written in a tree."""
+    """Every string constant in a tree."""
     return {
         node.value
         for node in ast.walk(tree)

@@ -1,4 +1,4 @@
-"""No file over 500 lines, no function over 60."""
+"""No file has over 500 lines, and no function has over 60."""
 
 import ast
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def test_no_file_is_over_500_lines():
 
 @pytest.mark.parametrize("folder", ["benchmarks", "embershard", "scripts", "examples"])
 def test_no_python_function_is_over_60_lines(folder):
-    """Counted without the docstring: a contract may be as long as it needs."""
+    """Docstrings do not count, since contracts may be long."""
     results = [
         f"{path.relative_to(ROOT)}:{node.lineno} {node.name} has {lines} lines"
         for path in own_files(".py")
@@ -40,7 +40,7 @@ def body_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def test_no_function_in_cpp_is_over_60_lines():
-    """Outside classes, from its first line to its brace."""
+    """Functions outside classes, from the first line to the closing brace."""
     results = [
         f"{path.relative_to(ROOT)}:{first} has {last - first + 1} lines"
         for path in own_files(".cc", ".h")
@@ -52,7 +52,7 @@ def test_no_function_in_cpp_is_over_60_lines():
 
 
 def cpp_functions(source: str) -> Iterator[tuple[int, int]]:
-    """Their lines, counted from 1. clang-format has them begin and end at the left margin."""
+    """First and last lines, from 1. clang-format puts both at the left margin."""
     first = 0
     for number, line in enumerate(source.splitlines(), start=1):
         if line == "}":

@@ -64,7 +64,7 @@ print(json.dumps({"score": answer["score"].tolist(), "file": embershard.__file__
 
 
 def run(*command: str | Path, cwd: Path, **environment: str) -> str:
-    """What a command prints. Fails with all that it said."""
+    """The output of a command. A failed command fails the test with its output."""
     done = subprocess.run(
         [str(part) for part in command],
         cwd=cwd,
@@ -82,8 +82,8 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> str:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel built from the unpacked sdist, away from the checkout.
 
-    The tree has a .venv as the checkout has. So the compiler sees the same relative paths in both,
-    and its cache holds what the checkout compiled.
+    The tree has a .venv like the checkout, so that the compiler sees the same relative paths in
+    both. Then it finds the objects of the checkout in its cache.
     """
     folder = tmp_path_factory.mktemp("wheel")
     run(sys.executable, "-c", BUILD_SDIST, folder, cwd=ROOT)
@@ -100,7 +100,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def required(wheel: Path) -> list[Requirement]:
-    """What the wheel requires for export on a CPU."""
+    """Requirements of the wheel for export on a CPU."""
     with zipfile.ZipFile(wheel) as archive:
         metadata = archive.read("embershard-0.1.0.dist-info/METADATA").decode()
     lines = [line for line in metadata.splitlines() if line.startswith("Requires-Dist: ")]
@@ -111,7 +111,7 @@ def required(wheel: Path) -> list[Requirement]:
 
 
 def closure(requirements: Iterable[Requirement]) -> list[Distribution]:
-    """The installed distributions that these requirements need."""
+    """The installed distributions of these requirements and of all that they require."""
     results: dict[str, Distribution] = {}
     pending = list(requirements)
     while pending:
@@ -200,5 +200,5 @@ def test_wheel_exports_and_serves_without_a_compiler(environment: Path, tmp_path
 
     answer = json.loads(printed.splitlines()[-1])
     assert Path(answer["file"]).is_relative_to(environment)
-    # Row r is r + [0, 85, 170, 255], which int8 holds exactly. Its sum is 4r + 510.
+    # int8 holds row r = r + [0, 85, 170, 255] exactly. Its sum is 4 r + 510.
     assert answer["score"] == [518 + 0.5, 510 + 514 - 1.0]

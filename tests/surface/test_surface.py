@@ -1,4 +1,4 @@
-"""The public surface is what the committed text says; a change of it is a change of that text."""
+"""The public surface equals committed texts, so that every change of it shows in a text."""
 
 import argparse
 import re
@@ -25,11 +25,11 @@ def test_cli_page_is_generated_from_the_parser():
 
 
 IN_WORDS = ["fetch version 0", "load version 0", "unload version 0", "predict version 0"]
-"""Options whose default the page has in words."""
+"""Options whose default the page describes in words."""
 
 
 def test_cli_page_has_every_default():
-    """So that one that changes changes the page."""
+    """Every change of a default then changes the page."""
     absent = []
     for name, (command, _) in commands_of(parser()):
         for action in command._actions:
