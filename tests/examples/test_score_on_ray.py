@@ -18,7 +18,7 @@ CLUSTER = """
 import runpy, sys, tempfile
 import ray
 
-with tempfile.TemporaryDirectory(prefix="ray-") as folder:  # pytest's is too long for sockets.
+with tempfile.TemporaryDirectory(prefix="ray-") as folder:  # pytest's folder name is too long.
     ray.init("local", num_cpus=4, include_dashboard=False, object_store_memory=200 << 20,
              _node_ip_address="127.0.0.1", _temp_dir=folder)
     runpy.run_path(sys.argv.pop(1), run_name="__main__")

@@ -1,4 +1,4 @@
-"""The example of docs/training.md runs as it stands; so does docs/sharding.md's."""
+"""The examples of docs/training.md and docs/sharding.md run as they are."""
 
 import re
 import subprocess
@@ -35,15 +35,15 @@ def without_numbers(text):
 @pytest.mark.slow
 def test_the_example_plans_trains_resumes_and_serves():
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run([*command, EXAMPLE], capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stderr
-    losses = re.search(r"loss (\S+), after the restart (\S+), (\S+)$", done.stdout, re.MULTILINE)
+    process = subprocess.run([*command, EXAMPLE], capture_output=True, text=True, timeout=100)
+    assert process.returncode == 0, process.stderr
+    losses = re.search(r"loss (\S+), after the restart (\S+), (\S+)$", process.stdout, re.MULTILINE)
     first, resumed, last = map(float, losses.groups())
     assert last < resumed < first / 2
     report = re.search(r"```\n(step: .*?)```", (ROOT / "docs/planner.md").read_text(), re.DOTALL)[1]
     sentences = without_numbers(report).splitlines()[:3]
-    assert set(sentences) <= set(without_numbers(done.stdout).splitlines())
-    assert re.search(r"served \[.*\], as the model says", done.stdout)
+    assert set(sentences) <= set(without_numbers(process.stdout).splitlines())
+    assert re.search(r"served \[.*\], as the model says", process.stdout)
 
 
 def test_the_snippets_of_both_pages_are_its_code():
@@ -79,6 +79,6 @@ def test_the_snippets_of_sharding_run(one_rank, tmp_path):
     assert [group["lr"] for group in names["optimizer"].param_groups] == [0.001, 0.001]
     for parameter in model[1].parameters():
         parameter.grad = torch.ones_like(parameter)
-    names["optimizer"].step()  # The dense optimizer has no state to save before.
+    names["optimizer"].step()  # The dense optimizer has no state before its first step.
     exec(checkpoint, names)
     assert "0.embedding_bags.users.weight" in names["state"]

@@ -1,4 +1,4 @@
-"""What ranks send each other of a KeyedJaggedTensor, and what they build from it."""
+"""The parts of a KeyedJaggedTensor that ranks send each other, and the tensor built from them."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from embershard.jagged import KeyedJaggedTensor
 from tests.cases import cases, refused
 
 KEYS = ["a", "b", "c"]
-LISTS = [  # of each rank and key: the examples
+LISTS = [  # examples by rank and key
     {"a": [[1], [2, 3]], "b": [[], [4]], "c": [[5, 6], []]},
     {"a": [[11], []], "b": [[12, 13], [14]], "c": [[], [15]]},
 ]
@@ -33,7 +33,7 @@ def jagged(lists, *, weighted=True, variable=False):
 
 
 def sent_to(ranks, splits, rank):
-    """What all ranks send one, tensor by tensor."""
+    """Tensors that ``rank`` receives from all ranks."""
     parts = []
     for kjt in ranks:
         cut = zip(kjt.dist_tensors(), kjt.dist_splits(splits), strict=True)
@@ -45,8 +45,8 @@ def check_lists(kjt, expected):
     assert kjt.keys() == list(expected)
     for key, bags in expected.items():
         feature = kjt[key]
-        got = [part.tolist() for part in feature.values().split(feature.lengths().tolist())]
-        assert got == bags
+        actual = [part.tolist() for part in feature.values().split(feature.lengths().tolist())]
+        assert actual == bags
         if kjt.weights_or_none() is not None:
             assert_close(feature.weights(), feature.values() / 10)
 

@@ -1,4 +1,4 @@
-"""What only a CUDA device can show: pinned memory and streams."""
+"""Pinned memory and streams, which need a CUDA device."""
 
 import pytest
 import torch

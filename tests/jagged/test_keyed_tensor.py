@@ -1,4 +1,4 @@
-"""KeyedTensor: each method against values written by hand, and what it refuses."""
+"""KeyedTensor: each method against values written by hand, and refusals."""
 
 import pytest
 import torch

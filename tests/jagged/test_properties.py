@@ -8,15 +8,16 @@ from hypothesis import strategies as st
 
 from embershard.jagged import JaggedTensor, KeyedJaggedTensor, validate_keyed_jagged_tensor
 
-# Bounded by pytest's timeout instead: the first call of a torch function is slow.
+# Only pytest's timeout applies, since the first call of a torch function is slow.
 unhurried = settings(deadline=None)
 
-Bags = list[list[int]]  # one list of ids an example
+Bags = list[list[int]]  # one list of ids for each example
 
 
 @st.composite
 def batches(draw, keys="abcde"):
-    """{key: one list of ids an example}; every key has the same number of examples."""
+    """Draws {key: one list of ids for each example} and the number of examples, equal for all
+    keys."""
     names = draw(st.permutations(keys).map(list))[: draw(st.integers(0, len(keys)))]
     examples = draw(st.integers(0, 4))
     bag = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=4)
@@ -25,7 +26,8 @@ def batches(draw, keys="abcde"):
 
 
 def pack(batch: dict[str, Bags], examples: int, by_offsets: bool = False) -> KeyedJaggedTensor:
-    """Each weight is the position of its value, so that weights prove where values came from."""
+    """Packs a batch. Each weight is the position of its value and so proves where values came
+    from."""
     bags = [bag for key in batch for bag in batch[key]]
     values = torch.tensor([value for bag in bags for value in bag], dtype=torch.int64)
     weights = torch.arange(len(values), dtype=torch.float64)
@@ -40,7 +42,7 @@ def pack(batch: dict[str, Bags], examples: int, by_offsets: bool = False) -> Key
 
 
 def unpack(kjt: KeyedJaggedTensor) -> dict[str, Bags]:
-    """By the definition of the layout alone: no method but those that give the tensors."""
+    """Unpacks by the definition of the layout. Calls only methods that return its tensors."""
     values, lengths = kjt.values().tolist(), kjt.lengths().tolist()
     batch: dict[str, Bags] = {}
     for position, key in enumerate(kjt.keys()):

@@ -1,4 +1,4 @@
-"""Contradictory jagged input: refused with where, expected and got."""
+"""Contradictory jagged input is refused with its place, and expected and received values."""
 
 import pytest
 import torch

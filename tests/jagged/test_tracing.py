@@ -1,4 +1,4 @@
-"""Jagged tensors in torch.fx: a forward that takes, reads and builds them gives one flat graph."""
+"""Jagged tensors in torch.fx: a forward that takes, reads and builds them has one flat graph."""
 
 import operator
 

@@ -1,4 +1,4 @@
-"""validate_keyed_jagged_tensor: what only the contents of lengths and offsets show."""
+"""validate_keyed_jagged_tensor finds bad contents of lengths and offsets."""
 
 import torch
 
@@ -20,7 +20,7 @@ def by(lengths=None, offsets=None, **more):
 
 
 def variable(lengths=None, offsets=None, **more):
-    """2 examples of ``user`` and 1 of ``item``."""
+    """A batch with 2 examples of ``user`` and 1 of ``item``."""
     return by(lengths, offsets, stride_per_key_per_rank=[[2], [1]], **more)
 
 

@@ -19,7 +19,7 @@ def batch(strides=((2,), (1,))):
 
 
 def collection(*features):
-    """Each row of a feature's table is its number."""
+    """Bags of tables in which each row holds its own number."""
     collection = EmbeddingBagCollection(
         [
             EmbeddingBagConfig(
@@ -34,7 +34,7 @@ def collection(*features):
 
 
 SUMS = {"a": [0.0, 3.0, 3.0], "b": [12.0, 12.0, 12.0]}
-"""0; 1 + 2; 3 + 4 + 5, of 3 examples."""
+"""Sums 0, 1 + 2 and 3 + 4 + 5, expanded to 3 examples."""
 
 
 def inverse_of(features):
@@ -105,7 +105,7 @@ def test_concat_undoes_split():
 
 
 def three_keys(**more):
-    """Keys of 2, 1 and 2 examples."""
+    """A batch whose keys have 2, 1 and 2 examples."""
     return KeyedJaggedTensor(
         ["a", "b", "c"],
         torch.arange(7),
@@ -129,7 +129,7 @@ def three_keys(**more):
 )
 @pytest.mark.parametrize("is_expanded", [False, True])
 def test_parts_of_a_variable_batch_keep_its_stride(parts_of, is_expanded):
-    """As those of TorchRec 1.8: the examples of the inverse indices, or of the longest key."""
+    """As in TorchRec 1.8, the stride is that of the inverse indices, or that of the longest key."""
     rows = torch.tensor([[0, 1, 1], [0, 0, 0], [1, 1, 0]])
     inverse = {"inverse_indices": (["a", "b", "c"], rows)} if is_expanded else {}
     strides = {part.stride() for part in parts_of(three_keys(**inverse))}
@@ -137,7 +137,7 @@ def test_parts_of_a_variable_batch_keep_its_stride(parts_of, is_expanded):
 
 
 def test_concat_takes_the_stride_of_its_keys():
-    """As that of TorchRec 1.8."""
+    """As in TorchRec 1.8."""
     _, short, _ = three_keys().split([1, 1, 1])
     assert KeyedJaggedTensor.concat([short]).stride() == 1
     assert KeyedJaggedTensor.concat(three_keys().split([1, 1, 1])).stride() == 2

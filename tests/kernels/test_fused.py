@@ -1,4 +1,4 @@
-"""Fused tables: the optimizers' steps against oracles by hand, their state, what is refused."""
+"""Fused tables: steps of the optimizers against oracles by hand, state, and refusals."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from tests.cases import cases, refused
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.needs_gpu)]
 SHAPES = [(6, 4), (5, 8)]
 
-# Two lookups in table 0, one in table 1; B = 2. Row 3 of table 0 comes three times.
+# Two lookups in table 0 and one in table 1, for 2 examples. Row 3 of table 0 comes three times.
 ROWS = [3, 3, 1, 0, 3, 4, 2, 2]
 OFFSETS = [0, 2, 3, 4, 5, 8, 8]
 WEIGHTS = [1.0, 0.5, 1.0, 2.0, 1.0, 1.0, -1.0, 1.0]
@@ -31,7 +31,7 @@ def build(optimizer, device="cpu", **settings):
 
 
 def step(tables, upstream):
-    """One forward and backward, with ``upstream`` as the gradient of the output."""
+    """Runs forward and backward with ``upstream`` as the gradient of the output."""
     device = tables.weights[0].device
     pooled = tables.lookup(
         torch.tensor(ROWS, device=device),
@@ -43,7 +43,7 @@ def step(tables, upstream):
 
 
 def bags_by_hand():
-    """(table, example, first column, row, weight) of every value."""
+    """Yields (table, example, first column, row, weight) of every id."""
     lookups = [(0, 0, 4), (0, 4, 4), (1, 8, 8)]  # table, first column, dim
     for bag in range(6):
         table, column, _ = lookups[bag // 2]

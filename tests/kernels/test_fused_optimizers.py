@@ -1,4 +1,4 @@
-"""Optimizers of fused tables against whole gradients in plain torch, for every kind of table."""
+"""Optimizers of fused tables against dense gradients in plain torch, for every kind of table."""
 
 from itertools import pairwise
 
@@ -40,7 +40,7 @@ def tables_of(settings, dims, dtype=torch.float32):
 
 
 def batches(dims, steps=6):
-    """Rows, offsets, weights and the gradient of the output, of each step."""
+    """Rows, offsets, weights, and the gradient of the output, for each step."""
     generator = torch.Generator().manual_seed(1)
     for _ in range(steps):
         lengths = torch.randint(0, 5, (len(dims) * EXAMPLES,), generator=generator)
@@ -54,7 +54,7 @@ def batches(dims, steps=6):
 
 
 class Reference:
-    """Tables that read whole gradients."""
+    """Tables in float64 that train by dense gradients."""
 
     def __init__(self, weights, settings):
         self.weights = [weight.double() for weight in weights]
@@ -62,7 +62,7 @@ class Reference:
         self.settings, self.lookups = settings, 0
 
     def step(self, rows, offsets, weights, upstream):
-        """The output, before the update."""
+        """Updates the tables and returns the output from before the update."""
         self.lookups += 1
         self._average()
         leaves = [weight.clone().requires_grad_() for weight in self.weights]
@@ -103,7 +103,7 @@ def test_six_steps_equal_plain_torch(settings, dims):
     tables = tables_of(settings, dims)
     reference = Reference(tables.weights, settings)
     for rows, offsets, weights, upstream in batches(dims):
-        with torch.no_grad():  # Evaluation in between changes nothing.
+        with torch.no_grad():  # A lookup without gradients changes nothing.
             tables.lookup(rows, offsets, weights)
         output = tables.lookup(rows, offsets, weights)
         output.backward(upstream)
@@ -136,7 +136,7 @@ def test_fp16_weights_are_the_fp32_step_rounded(name, dims):
         assert_close(output.detach().double(), expected, rtol=1e-5, atol=1e-5)
         for table, weight in enumerate(tables.weights):
             assert weight.dtype == torch.float16
-            # Gradients are rounded to fp16 as well, hence the absolute part.
+            # Gradients are rounded to fp16, too: hence the absolute tolerance.
             assert_close(weight.double(), reference.weights[table], rtol=2**-10, atol=1e-4)
 
 
@@ -186,8 +186,8 @@ def test_kernels_of_cuda_place_weights_and_train_alike(kernel, name):
             compute_kernel=compute_kernel,
         )
         for rows, offsets, weights, upstream in batches([8]):
-            value = [item.cuda() for item in (rows, offsets, weights, upstream)]
-            tables.lookup(*value[:3]).backward(value[3])
+            *arguments, gradient = (tensor.cuda() for tensor in (rows, offsets, weights, upstream))
+            tables.lookup(*arguments).backward(gradient)
         tables.flush()
         results.append(tables.weights[0].cpu())
     assert results[0].any()

@@ -1,4 +1,4 @@
-"""Tables lie in memory that the system was asked to keep in huge pages."""
+"""Tables lie in memory for which the system was asked to use huge pages."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def is_advised(address):
-    """Whether the mapping that holds an address has the flag of ``MADV_HUGEPAGE``."""
+    """True if the mapping that holds an address has the flag of ``MADV_HUGEPAGE``."""
     inside = False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         first, _, rest = line.partition(" ")
@@ -28,7 +28,7 @@ def is_advised(address):
 
 
 def inner(tensor):
-    """An address within the first huge page that lies in a tensor whole."""
+    """Address of the first huge page that lies completely in a tensor."""
     return -(-tensor.data_ptr() // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
 
 

@@ -13,12 +13,12 @@ def permuted(device, order, counts, values):
         torch.tensor(values, device=device),
         torch.tensor(values, dtype=torch.float32, device=device) / 10,
     )
-    return [item.cpu() for item in result]
+    return [tensor.cpu() for tensor in result]
 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_segments_come_in_the_order_given_and_several_times(device):
-    # Segments of two bags each: 1 and 2, nothing and 3.
+    # Two segments of two bags: [1], [2] and [], [3].
     counts, values, weights = permuted(device, [1, 0, 1], [[1, 1], [0, 1]], [1, 2, 3])
     assert counts.tolist() == [[0, 1], [1, 1], [0, 1]]
     assert values.tolist() == [3, 1, 2, 3]

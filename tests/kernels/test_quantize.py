@@ -1,4 +1,4 @@
-"""Quantized rows: known bytes, agreement with a numpy oracle, and what is refused."""
+"""Quantized rows: known bytes, agreement with a numpy oracle, and refusals."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,8 @@ BITS = {"int8": 8, "int4": 4}
 
 
 def quantize_in_numpy(weights, bits):
-    """Min-max rowwise: fp16 scale, fp16 bias, then codes, the low nibble first."""
+    """Quantizes each row by its minimum and maximum: fp16 scale, fp16 bias, then codes. For int4
+    the low nibble comes first."""
     rows = []
     for row in np.asarray(weights, dtype=np.float32):
         bias = np.float16(row.min())
@@ -74,8 +75,8 @@ def test_rows_of_a_narrow_range_read_back_within_half_a_step(weights, weight_typ
 
     least, most = (end.numpy().astype(np.float64) for end in weights.aminmax(dim=1))
     steps = 2 ** BITS[weight_type] - 1
-    # Both headers may be rounded by the distance of two fp16, and codes that reach both ends by
-    # half a step each.
+    # Scale and bias may each be rounded by the distance of two fp16 values. A value may then be
+    # rounded by half a step.
     scale = (most - least + np.spacing(np.abs(least).astype(np.float16))) / steps
     scale += np.spacing(scale.astype(np.float16))
     errors = np.abs(result - weights.numpy().astype(np.float64)).max(axis=1)
@@ -83,7 +84,7 @@ def test_rows_of_a_narrow_range_read_back_within_half_a_step(weights, weight_typ
 
 
 def test_a_narrow_int8_row_rounds_bias_down_and_scale_up():
-    # -1e-6 lies between -17 and -16 times 2**-24. From -17 to 1e-6 each step is 2**-24 at least.
+    # -1e-6 lies between -17 and -16 times 2**-24. The scale is the smallest of fp16.
     rows = quantize_rows(torch.tensor([[-1e-6, 0.0, 2.0**-24, 1e-6]]), "int8")
 
     assert rows.tolist() == [[0x01, 0x00, 0x11, 0x80, 0, 17, 18, 34]]
@@ -119,7 +120,8 @@ def test_fp32_row_is_the_values_bit_for_bit():
 @pytest.mark.parametrize("dim", [1, 2, 3, 5, 6, 7, 10, 100])
 @pytest.mark.parametrize("weight_type", ["int8", "int4"])
 def test_padding_leaves_scale_and_bias_of_a_row_as_they_are(weight_type, dim):
-    # A zero in the padding would widen every row's range. Ranges of quarters are not too narrow.
+    # Values are near 7: a zero in the padding would widen every row's range. Ranges are multiples
+    # of 1/4, which are not too narrow.
     weights = (4 * random_weights(50, dim)).round() / 4 + 7
 
     rows = quantize_rows(weights, weight_type).numpy()
@@ -128,7 +130,7 @@ def test_padding_leaves_scale_and_bias_of_a_row_as_they_are(weight_type, dim):
     np.testing.assert_array_equal(rows[:, :4], expected[:, :4])
     actual = RowFormat(weight_type, dim).dequantize_rows(rows)
     alone = RowFormat(weight_type, 4)
-    for column in range(dim):  # Each value as in a row of the same range without padding.
+    for column in range(dim):  # Each value reads back as in a row of this range without padding.
         wide = torch.stack(
             [weights.amin(1), weights.amax(1), weights[:, column], weights[:, column]], dim=1
         )

@@ -1,4 +1,4 @@
-"""The backward pass of fused tables on CPU beside plain torch's, and its errors."""
+"""The backward pass of fused tables on CPU against plain torch, and its errors."""
 
 import gc
 import importlib.util
@@ -33,18 +33,18 @@ def random_batch(seed, most_ids=5):
 
 
 def train(tables, *, pooled, weighted, steps=3, most_ids=5):
-    """Outputs and gradients of weights of so many steps."""
+    """Outputs, and gradients of the ids' weights, of each step."""
     generator = torch.Generator().manual_seed(1)
     for weight in tables.weights:
         weight.copy_(torch.randn(weight.shape, generator=generator))
-    seen = []
+    tensors = []
     for seed in range(steps):
         rows, offsets, generator = random_batch(seed, most_ids)
         weights = torch.rand(len(rows), generator=generator).requires_grad_() if weighted else None
         output = tables.lookup(rows, offsets, weights) if pooled else tables.gather(rows, offsets)
         output.backward(torch.randn(output.shape, generator=generator))
-        seen += [output.detach(), *([] if weights is None else [weights.grad])]
-    return seen
+        tensors += [output.detach(), *([] if weights is None else [weights.grad])]
+    return tensors
 
 
 @cases(
@@ -65,14 +65,16 @@ def test_a_step_is_that_of_plain_torch(name, dtype, pooled, weighted, max_gradie
         name=name, learning_rate=0.1, max_gradient=max_gradient, ema_interval=2
     )
     shapes = POOLED if pooled else SEQUENCES
-    ours = FusedTables(shapes, LOOKUPS, optimizer=optimizer, device=CPU, pooled=pooled, dtype=dtype)
+    fused = FusedTables(
+        shapes, LOOKUPS, optimizer=optimizer, device=CPU, pooled=pooled, dtype=dtype
+    )
     plain = TorchFusedTables(shapes, LOOKUPS, optimizer=optimizer, device=CPU, dtype=dtype)
     tolerance = 1e-5 if dtype == torch.float32 else 4e-3
-    trained = train(ours, pooled=pooled, weighted=weighted)
+    trained = train(fused, pooled=pooled, weighted=weighted)
     expected = train(plain, pooled=pooled, weighted=weighted)
     assert_close(trained, expected, rtol=tolerance, atol=tolerance)
-    assert_close(ours.weights, plain.weights, rtol=tolerance, atol=tolerance)
-    assert_close(ours.states, plain.states, rtol=10 * tolerance, atol=tolerance)
+    assert_close(fused.weights, plain.weights, rtol=tolerance, atol=tolerance)
+    assert_close(fused.states, plain.states, rtol=10 * tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("name", ["sgd", "rowwise_adagrad", "adagrad"])
@@ -87,8 +89,8 @@ def test_threads_do_not_change_a_bit(name):
             trained.append([*tables.weights, *(state.get("momentum1") for state in tables.states)])
     finally:
         torch.set_num_threads(before)
-    for one, *others in zip(*trained, strict=True):
-        assert all(one is None or torch.equal(one, other) for other in others)
+    for expected, *others in zip(*trained, strict=True):
+        assert all(expected is None or torch.equal(expected, other) for other in others)
 
 
 def test_a_table_of_too_many_rows_takes_no_memory():

@@ -1,4 +1,4 @@
-"""Tables, a batch and plain lookups, for tests of models."""
+"""Tables, a batch and plain computations of layers, for tests of models."""
 
 import torch
 
@@ -43,13 +43,14 @@ def sparse(inputs=LISTS):
 
 
 def arguments_of(name, tasks=("score",), **section):
-    """The arguments for ``build_model`` of a section ``[model]``."""
+    """Arguments of ``build_model`` for the settings of a section ``[model]``."""
     config = MODEL_CONFIGS[name].model_validate({"name": name, "embedding_dim": 4, **section})
     return config.arguments(TABLES, schema=SCHEMA, fused=None, tasks=dict.fromkeys(tasks, "bce"))
 
 
 def model_of(name, tasks=("score",), **section):
-    """The model of a section ``[model]``; every weight is drawn, those of biases and norms too."""
+    """The model of a section ``[model]``. All weights are random, also biases and those of
+    norms."""
     torch.manual_seed(1)
     model = build_model(name, arguments_of(name, tasks, **section))
     for parameter in model.parameters():
@@ -58,7 +59,7 @@ def model_of(name, tasks=("score",), **section):
 
 
 def pooled(model, example, suffix=""):
-    """The vectors of an example by the tables' definition: user, mean of history, item."""
+    """Vectors of an example by the tables' definition: user, mean of history, item."""
     bags = model.embedding_bag_collection.embedding_bags
     vectors = []
     for table in TABLES:
@@ -71,13 +72,13 @@ def pooled(model, example, suffix=""):
 
 
 def linear(state, prefix, x):
-    """A linear layer of a state dict."""
+    """Applies a linear layer of a state dict."""
     y = state[f"{prefix}.weight"] @ x
     return y + state[f"{prefix}.bias"] if f"{prefix}.bias" in state else y
 
 
 def perceptrons(state, prefix, x, count, *, activate_last=False):
-    """``count`` layers of an MLP, ReLU between them."""
+    """Applies ``count`` layers of an MLP, with ReLU between them."""
     for layer in range(count):
         x = linear(state, f"{prefix}._mlp.{layer}._linear", x)
         x = torch.relu(x) if layer < count - 1 or activate_last else x
@@ -85,7 +86,7 @@ def perceptrons(state, prefix, x, count, *, activate_last=False):
 
 
 def normalized(state, prefix, x):
-    """A LayerNorm of a state dict."""
+    """Applies a LayerNorm of a state dict."""
     centred = x - x.mean()
     scaled = centred / (centred.square().mean() + 1e-5).sqrt()
     return scaled * state[f"{prefix}.weight"] + state[f"{prefix}.bias"]

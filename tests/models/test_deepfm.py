@@ -33,7 +33,7 @@ def test_logits_are_the_papers_fm_and_deep_parts(tasks):
 
 
 @cases(
-    ("changed", "said"),
+    ("changed", "message"),
     {
         "first-order-of-another-width": (
             {"first_order_features": ["user@user"]},
@@ -42,6 +42,6 @@ def test_logits_are_the_papers_fm_and_deep_parts(tasks):
         "two-logits": ({"over_arch_layer_sizes": [3, 2]}, "over_arch_layer_sizes"),
     },
 )
-def test_arguments_that_do_not_fit_are_refused(changed, said):
-    with refused(InputError, said):
+def test_arguments_that_do_not_fit_are_refused(changed, message):
+    with refused(InputError, message):
         build_model("deepfm", arguments_of("deepfm") | changed)

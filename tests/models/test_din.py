@@ -1,4 +1,4 @@
-"""DIN against the paper's formula, one pair of a past and a candidate item after another."""
+"""DIN against the paper's formula, pair by pair of a past item and a candidate."""
 
 import torch
 from torch.testing import assert_close
@@ -58,8 +58,8 @@ def din(**changed):
 def attention_by_hand(attention, keys, query):
     """The paper's MLP over (key, query, key - query, key * query), pair by pair.
 
-    The module folds the weights of key - query into those of key and of query: here some are
-    taken out again.
+    The module has no weights for key - query: they are folded into those of key and of query. Here
+    random weights of key - query are taken out of them again.
     """
     pooled = torch.zeros_like(query)
     difference = torch.randn_like(attention.of_keys.weight)
@@ -73,8 +73,8 @@ def attention_by_hand(attention, keys, query):
         dim=1,
     )
     for key in keys:
-        seen = torch.cat([key, query, key - query, key * query])
-        hidden = torch.relu(first @ seen + attention.of_keys.bias)
+        columns = torch.cat([key, query, key - query, key * query])
+        hidden = torch.relu(first @ columns + attention.of_keys.bias)
         pooled += attention.rest(hidden) * key
     return pooled
 
@@ -92,8 +92,8 @@ def test_a_history_is_pooled_by_the_weight_of_each_of_its_items():
     for example, (history, target, user) in enumerate(zip(HISTORY, TARGET, USER, strict=True)):
         query = items[target[0]] if target else torch.zeros(4)
         interest = attention_by_hand(model.attention, [items[row] for row in history], query)
-        seen = torch.cat([dense[example], users[user[0]], interest, query])
-        expected.append(model.over_arch(seen))
+        columns = torch.cat([dense[example], users[user[0]], interest, query])
+        expected.append(model.over_arch(columns))
     assert_close(logits, torch.stack(expected))
 
 
@@ -108,7 +108,7 @@ def test_a_longer_neighbour_changes_nothing():
 
 
 @cases(
-    ("changed", "said"),
+    ("changed", "message"),
     {
         "unknown-history": (
             {"history": "past"},
@@ -118,8 +118,8 @@ def test_a_longer_neighbour_changes_nothing():
         "none": ({"attention_layer_sizes": []}, "attention_layer_sizes"),
     },
 )
-def test_what_does_not_fit_is_refused(changed, said):
-    with refused(InputError, said):
+def test_what_does_not_fit_is_refused(changed, message):
+    with refused(InputError, message):
         din(**changed)
 
 
@@ -163,7 +163,7 @@ def test_history_and_target_of_a_config_share_their_own_table():
 
 
 @cases(
-    ("tables", "said"),
+    ("tables", "message"),
     {
         "no-history": (
             [table("item", 5, ["item"])],
@@ -179,6 +179,6 @@ def test_history_and_target_of_a_config_share_their_own_table():
         ),
     },
 )
-def test_a_data_set_without_such_inputs_is_refused(tables, said):
-    with refused(InputError, said):
+def test_a_data_set_without_such_inputs_is_refused(tables, message):
+    with refused(InputError, message):
         DINConfig(embedding_dim=8).arguments(tables, schema=SCHEMA, fused=None)

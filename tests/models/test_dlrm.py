@@ -1,4 +1,4 @@
-"""DLRM: against an oracle by hand, its state dict, its trace, and what is refused."""
+"""DLRM against an oracle by hand, its state dict, its trace, and refusals."""
 
 import itertools
 from types import SimpleNamespace
@@ -55,7 +55,7 @@ def layers_by_hand(state, prefixes, x):
 
 
 def logits_by_hand(model, dense, sparse):
-    """From the state dict and the pooled embeddings, example by example."""
+    """Logits from the state dict and the pooled embeddings, example by example."""
     state = model.state_dict()
     pooled = model.sparse_arch.embedding_bag_collection(sparse).to_dict()
     bottom = layers_by_hand(state, [f"dense_arch.model._mlp.{i}._linear" for i in range(2)], dense)
@@ -86,7 +86,7 @@ def test_interactions_of_known_vectors():
     dense = torch.tensor([[1.0, 2.0]])
     sparse = torch.tensor([[[3.0, 0.0], [1.0, 1.0]]])
 
-    # the dense vector; dense . first; dense . second; first . second
+    # The dense vector, then the products dense . first, dense . second and first . second.
     assert InteractionArch(num_sparse_features=2)(dense, sparse).tolist() == [[1, 2, 3, 3, 3]]
 
 
@@ -110,14 +110,14 @@ def test_the_training_model_returns_the_mean_cross_entropy():
     dense, sparse = inputs(7)
     labels = torch.tensor([1, 0, 0, 1, 1, 0, 1])
     batch = SimpleNamespace(dense_features=dense, sparse_features=sparse, labels=labels)
-    loss, (told, logits, of) = DLRMTrain(model)(batch)
+    loss, (reported, logits, returned_labels) = DLRMTrain(model)(batch)
     expected = logits_by_hand(model, dense, sparse).squeeze(1).double()
     p = 1 / (1 + torch.exp(-expected))
     by_hand = -torch.where(labels == 1, p, 1 - p).log().mean()
     assert_close(loss.double(), by_hand, rtol=1e-5, atol=1e-6)
     assert_close(logits.double(), expected, rtol=1e-5, atol=1e-6)
-    assert (told.item(), of.tolist()) == (loss.item(), labels.tolist())
-    assert (told.requires_grad, logits.requires_grad) == (False, False)
+    assert (reported.item(), returned_labels.tolist()) == (loss.item(), labels.tolist())
+    assert (reported.requires_grad, logits.requires_grad) == (False, False)
     loss.backward()
     assert all(parameter.grad is not None for parameter in model.over_arch.parameters())
 
@@ -156,7 +156,7 @@ def test_a_trace_with_embeddings_as_leaves_serves_any_batch(cls, examples):
     assert_close(trace(model)(dense, sparse), model(dense, sparse), rtol=0, atol=0)
 
 
-# TorchScript is what is served, though torch calls it deprecated; the other one is about the
+# Served programs are TorchScript, which torch calls deprecated. The other warning is about the
 # source of torch.fx.GraphModule.
 @pytest.mark.filterwarnings("ignore:`torch.jit")
 @pytest.mark.filterwarnings("ignore:The TorchScript type system doesn't support:UserWarning")
@@ -173,7 +173,7 @@ def test_the_trace_without_embeddings_scripts_for_any_batch():
     traced.graph.erase_node(embeddings)
     traced.graph.erase_node(sparse_input)
     for node in traced.graph.nodes:
-        node.type = None  # postponed annotations are text, which TorchScript cannot look up
+        node.type = None  # TorchScript cannot resolve postponed annotations, which are text.
     traced.delete_all_unused_submodules()
     traced.recompile()
 

@@ -1,4 +1,4 @@
-"""What a person chooses of a DLRM becomes arguments that build it."""
+"""Settings of a DLRM become arguments that build it."""
 
 import json
 

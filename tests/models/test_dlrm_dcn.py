@@ -1,4 +1,4 @@
-"""DLRM_DCN: against an oracle by hand, its state dict, an export, and what is refused."""
+"""DLRM_DCN against an oracle by hand, its state dict, an export, and refusals."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def build(**changes):
 
 
 def logits_by_hand(model, dense, sparse):
-    """From the state dict, example by example."""
+    """Logits from the state dict, example by example."""
     state = model.state_dict()
     pooled = model.sparse_arch.embedding_bag_collection(sparse).to_dict()
 
@@ -89,12 +89,12 @@ def test_it_exports_with_samples_that_have_the_modules_scores(tmp_path):
     )
     scores = torch.sigmoid(model(torch.tensor(sample.example_dense), sparse)).squeeze(1)
 
-    # int8 rows: their error is what a table's quantization leaves.
+    # The package has int8 rows: scores differ by the error of their quantization.
     np.testing.assert_allclose(sample.outputs["score"], scores.detach().numpy(), atol=0.02)
 
 
 @cases(
-    ("changes", "said"),
+    ("changes", "message"),
     {
         "width": ({"dense_arch_layer_sizes": [6, 5]}, "dense_arch_layer_sizes"),
         "no-layers": ({"dense_arch_layer_sizes": []}, "dense_arch_layer_sizes"),
@@ -104,6 +104,6 @@ def test_it_exports_with_samples_that_have_the_modules_scores(tmp_path):
         "no-cross": ({"dcn_num_layers": 0}, "num_layers"),
     },
 )
-def test_sizes_that_do_not_fit_are_refused(changes, said):
-    with refused(InputError, said):
+def test_sizes_that_do_not_fit_are_refused(changes, message):
+    with refused(InputError, message):
         build(**changes)

@@ -52,13 +52,13 @@ def test_a_masks_hidden_layer_is_a_multiple_of_the_features():
 
 
 @cases(
-    ("changed", "said"),
+    ("changed", "message"),
     {
         "no-blocks": ({"block_sizes": []}, "got [] and 1.0"),
         "no-width": ({"reduction_factor": 0.0}, "and 0.0"),
         "two-logits": ({"over_arch_layer_sizes": [2]}, "over_arch_layer_sizes"),
     },
 )
-def test_arguments_that_do_not_fit_are_refused(changed, said):
-    with refused(InputError, said):
+def test_arguments_that_do_not_fit_are_refused(changed, message):
+    with refused(InputError, message):
         build_model("masknet", arguments_of("masknet") | changed)

@@ -12,7 +12,7 @@ TASKS = ("click", "buy")
 
 
 def gated(state, gate, x, outputs):
-    """The sum of the experts' outputs, weighted by a softmax over the gate's products."""
+    """Sum of the experts' outputs, weighted by a softmax over the products of the gate."""
     raw = (state[f"{gate}.weight"] @ x).exp()
     return sum(part * output for part, output in zip(raw / raw.sum(), outputs, strict=True))
 

@@ -1,4 +1,4 @@
-"""Models by name: what is built, and what is refused."""
+"""Models are built by name, or refused."""
 
 import json
 
@@ -82,13 +82,15 @@ def test_dlrm_dcn_has_the_cross_layers_asked_for():
 
 
 @cases(
-    ("name", "more"),
+    ("name", "settings"),
     {"dlrm": ("dlrm", {}), "dcn": ("dlrm_dcn", {"dcn_num_layers": 1, "dcn_low_rank_dim": 2})},
 )
-def test_a_model_has_a_logit_for_each_task(name, more):
+def test_a_model_has_a_logit_for_each_task(name, settings):
     tasks = {"buy": "bce", "click": "bce", "seconds": "mse"}
     layers = {"over_arch_layer_sizes": [5, 3]}
-    model = build_model(name, json.loads(json.dumps(ARGUMENTS | more | layers | {"tasks": tasks})))
+    model = build_model(
+        name, json.loads(json.dumps(ARGUMENTS | settings | layers | {"tasks": tasks}))
+    )
     assert list(model.tasks.items()) == list(tasks.items())
     sparse = KeyedJaggedTensor(
         ["user", "item", "history"], torch.zeros(6, dtype=torch.int64), lengths=torch.ones(6).long()

@@ -24,7 +24,8 @@ from tests.models.inputs import (
 
 
 def last_state(state, items, positions, blocks):
-    """The paper's blocks over a history without padding; its last id has the last position."""
+    """The paper's blocks over a history without padding. Positions count back from its last id,
+    which has position 0."""
     states = [item + positions[len(items) - 1 - place] for place, item in enumerate(items)]
     for number in range(blocks):
         at = f"blocks.{number}"
@@ -57,8 +58,8 @@ def test_the_last_state_of_a_history_scores_the_candidate(tasks):
         items = [table[row] for row in LISTS["history"][example]]
         user = last_state(state, items, state["positions"], 2)
         product = user * table[LISTS["item"][example][0]]
-        rest = torch.cat([dense, *pooled(model, example), product])
-        expected.append(product.sum() + perceptrons(state, "over_arch", rest, 2))
+        features = torch.cat([dense, *pooled(model, example), product])
+        expected.append(product.sum() + perceptrons(state, "over_arch", features, 2))
 
     assert_close(model(DENSE, sparse()), torch.stack(expected), rtol=1e-5, atol=1e-5)
 
@@ -94,7 +95,7 @@ def test_inputs_that_do_not_fit_are_refused(section, schema, parts):
 
 
 @cases(
-    ("changed", "said"),
+    ("changed", "message"),
     {
         "no-blocks": ({"blocks": 0}, "got 4 and 0"),
         "no-history": ({"history_max": 0}, "got 0 and 2"),
@@ -102,6 +103,6 @@ def test_inputs_that_do_not_fit_are_refused(section, schema, parts):
         "two-logits": ({"over_arch_layer_sizes": [2]}, "over_arch_layer_sizes"),
     },
 )
-def test_arguments_that_do_not_fit_are_refused(changed, said):
-    with refused(InputError, said):
+def test_arguments_that_do_not_fit_are_refused(changed, message):
+    with refused(InputError, message):
         build_model("sasrec", arguments_of("sasrec") | changed)

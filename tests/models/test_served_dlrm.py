@@ -1,4 +1,4 @@
-"""DLRM as it is served: the score of the model itself, of the same weights, from shared parts."""
+"""DLRM as it is served has the model's scores, and each layer takes the columns of its scope."""
 
 import torch
 from torch.testing import assert_close
@@ -73,9 +73,9 @@ def test_each_task_has_its_output():
 def test_each_layer_takes_the_columns_of_its_scope():
     served = wide_dlrm().served(DENSE_OF_REQUEST)
 
-    # Requests: the dense vector, 4 wide, and the pairs of it, user, history and friend.
+    # For requests: the dense vector of width 4, and the pairs of it, user, history and friend.
     assert served.of_request.in_features == 4 + 6
-    # Examples: item with genre, and each of the two with each of the four.
+    # For examples: the pair of item and genre, and each of them with each vector of the request.
     assert served.of_example.in_features == 1 + 2 * 4
 
 

@@ -1,4 +1,4 @@
-"""Two towers: who sees which inputs, and what is served of them."""
+"""Two towers: inputs, served outputs, and the in-batch loss."""
 
 import math
 
@@ -40,7 +40,7 @@ def towers(**tasks):
     return model
 
 
-def asked():
+def example_inputs():
     sparse = KeyedJaggedTensor(
         keys=["user", "item", "genre"],
         values=torch.tensor([2, 0, 1, 4, 3, 3]),
@@ -51,7 +51,7 @@ def asked():
 
 def test_towers_see_their_scope_and_the_logit_is_a_dot_product():
     model = towers()
-    dense, sparse = asked()
+    dense, sparse = example_inputs()
     users = model.embedding_bag_collection.embedding_bags["u"].weight
     items = model.embedding_bag_collection.embedding_bags["i"].weight
 
@@ -65,18 +65,20 @@ def test_towers_see_their_scope_and_the_logit_is_a_dot_product():
 
 def test_served_are_the_score_and_both_vectors():
     model = towers()
-    dense, sparse = asked()
+    dense, sparse = example_inputs()
 
     served = model.served(SCHEMA)(dense, sparse)
 
     assert list(served) == ["score", "user", "item"]
-    assert [tuple(value.shape) for value in served.values()] == [(2,), (2, 2), (2, 2)]
+    assert [tuple(output.shape) for output in served.values()] == [(2,), (2, 2), (2, 2)]
     assert_close(served["score"], torch.sigmoid(model(dense, sparse)).squeeze(1))
     assert_close(torch.logit(served["score"]), (served["user"] * served["item"]).sum(1) + 0.25)
 
 
 def test_a_tower_ends_linear_so_that_vectors_point_anywhere():
-    vectors = torch.cat([towers().served(SCHEMA)(*asked())[name] for name in ("user", "item")])
+    vectors = torch.cat(
+        [towers().served(SCHEMA)(*example_inputs())[name] for name in ("user", "item")]
+    )
     assert (vectors < 0).any()
 
 
@@ -103,7 +105,7 @@ def test_a_tower_without_inputs_is_named_with_its_scope(schema, tables, message)
 
 def test_one_task_of_any_name_is_served():
     plain, model = towers(), towers(tasks={"seconds": "mse"})
-    dense, sparse = asked()
+    dense, sparse = example_inputs()
     served = model.served(SCHEMA)(dense, sparse)
     assert list(served) == ["seconds", "user", "item"]
     assert torch.equal(served["seconds"], plain(dense, sparse)[:, 0])
@@ -126,7 +128,7 @@ def test_in_batch_loss_is_the_corrected_softmax_of_the_paper():
         torch.cat([dense[:, [1]], items[[1, 4, 1, 0]], genres], dim=1)
     ).detach()
 
-    # After two batches item 1 has 4 of 8 rows, items 4 and 0 have 2 each.
+    # After two batches item 1 has 4 of 8 rows, items 4 and 0 have 2 rows each.
     log_frequency = [math.log(share) for share in (4 / 8, 2 / 8, 4 / 8, 2 / 8)]
     expected = 0.0
     for row, label in enumerate(labels.tolist()):
@@ -145,8 +147,8 @@ def test_in_batch_loss_is_the_corrected_softmax_of_the_paper():
 
 def test_in_batch_logits_are_cosines_over_the_temperature():
     model = built({"loss": "in_batch", "temperature": 0.1}).eval()
-    user, item = model.vectors(*asked())
-    assert_close(model(*asked()), torch.cosine_similarity(user, item).unsqueeze(1) / 0.1)
+    user, item = model.vectors(*example_inputs())
+    assert_close(model(*example_inputs()), torch.cosine_similarity(user, item).unsqueeze(1) / 0.1)
     assert model.in_batch.counts.sum() == 0  # Only training counts items.
 
 

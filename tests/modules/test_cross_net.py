@@ -22,8 +22,8 @@ def test_one_layer_of_two_features_by_hand():
     assert net(torch.tensor([[4.0, 1.0]])).tolist() == [[30.0, 11.0]]
 
 
-def drawn(net):
-    """The net with biases that are not zero."""
+def with_random_biases(net):
+    """Gives the net random biases instead of zeros."""
     for bias in net.bias:
         torch.nn.init.normal_(bias)
     return net
@@ -32,7 +32,7 @@ def drawn(net):
 @pytest.mark.parametrize(("layers", "rank"), [(1, 1), (3, 2), (2, 7)])
 def test_output_is_that_of_full_matrices_by_hand(layers, rank):
     torch.manual_seed(0)
-    net = drawn(LowRankCrossNet(6, layers, low_rank=rank))
+    net = with_random_biases(LowRankCrossNet(6, layers, low_rank=rank))
     x = torch.randn(5, 6)
 
     expected = []
@@ -47,7 +47,7 @@ def test_output_is_that_of_full_matrices_by_hand(layers, rank):
 
 def test_a_full_matrix_crosses_each_layer():
     torch.manual_seed(0)
-    net = drawn(CrossNet(6, 3))
+    net = with_random_biases(CrossNet(6, 3))
     x = torch.randn(5, 6)
 
     expected = []
@@ -62,7 +62,7 @@ def test_a_full_matrix_crosses_each_layer():
 
 def test_a_vector_crosses_each_layer_and_bias_is_added():
     torch.manual_seed(0)
-    net = drawn(VectorCrossNet(6, 3))
+    net = with_random_biases(VectorCrossNet(6, 3))
     x = torch.randn(5, 6)
 
     expected = []
@@ -78,7 +78,9 @@ def test_a_vector_crosses_each_layer_and_bias_is_added():
 @pytest.mark.parametrize("experts", [1, 3])
 def test_experts_are_mixed_by_a_softmax_over_gates(experts):
     torch.manual_seed(0)
-    net = drawn(LowRankMixtureCrossNet(6, 2, experts, low_rank=4, activation=torch.tanh))
+    net = with_random_biases(
+        LowRankMixtureCrossNet(6, 2, experts, low_rank=4, activation=torch.tanh)
+    )
     x = torch.randn(5, 6)
 
     expected = []

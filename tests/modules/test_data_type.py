@@ -1,4 +1,4 @@
-"""Tables of data_type FP16: looked up in float32, trained and exported."""
+"""Tables of data_type FP16 are looked up in float32, trained, and exported."""
 
 import numpy as np
 import pytest
@@ -40,10 +40,12 @@ def configs(kind, data_type, dim=4, **options):
 @pytest.mark.parametrize("pooling", PoolingType)
 @pytest.mark.parametrize("build", [EmbeddingBagCollection, FusedEmbeddingBagCollection])
 def test_pooled_vectors_are_those_of_the_rounded_weights(build, pooling, dim):
-    half, full = (build(configs(EmbeddingBagConfig, item, dim, pooling=pooling)) for item in TYPES)
+    half, full = (
+        build(configs(EmbeddingBagConfig, data_type, dim, pooling=pooling)) for data_type in TYPES
+    )
     full.load_state_dict(half.state_dict())
 
-    assert {value.dtype for value in half.state_dict().values()} == {torch.float16}
+    assert {weight.dtype for weight in half.state_dict().values()} == {torch.float16}
     assert_close(half(FEATURES).values(), full(FEATURES).values(), rtol=1e-6, atol=1e-6)
 
 

@@ -1,4 +1,4 @@
-"""Transforms in torch give what numpy gives, column by column."""
+"""Transforms in torch compute what numpy computes, column by column."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def transformed(columns, raw=RAW):
     return DenseTransforms(Schema(dense=inputs))(torch.from_numpy(raw)).numpy()
 
 
-# float32 rounds each operation to 2**-24 of its result.
+# The tolerance allows for rounding: float32 rounds each operation to 2**-24 of its result.
 @cases(
     ("transforms", "expected"),
     {

@@ -1,7 +1,7 @@
-"""What a manifest cannot say is refused when the config is built, before anything is trained.
+"""Values that a manifest cannot hold are refused when the config is built, before training.
 
-Each case sets one value both ways: in the golden manifest, which a reader must refuse, and in the
-config that would become it.
+Each case sets a value twice: in the golden manifest, which must be refused, and in the config that
+would be written to a manifest.
 """
 
 import copy
@@ -37,7 +37,7 @@ def table(**change):
 
 
 def vocabulary_of(ids):
-    """One of so many ids that only their number can be looked at."""
+    """A vocabulary of many ids. All of them share one element in memory."""
     keys = np.broadcast_to(np.int64(0), ids)
     return Vocabulary.from_sorted(keys, keys)
 
@@ -158,7 +158,7 @@ def test_values_no_manifest_takes_are_refused_by_the_config(value, path, config,
         config(value)
 
 
-# Its file would be refused: 2^32 - 1 keys at most.
+# A file of a vocabulary has at most 2^32 - 1 keys.
 def test_a_vocabulary_of_too_many_ids_is_refused_when_built():
     assert vocabulary_of(2**32 - 1).num_rows == 2**32 - 1
     with refused(InputError, "Vocabulary", "got 4294967296"):

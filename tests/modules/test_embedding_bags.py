@@ -1,4 +1,4 @@
-"""Both collections against an oracle by hand: pooling, missing rows, names, initial weights."""
+"""Both collections against an oracle by hand: pooling, -1 ids, names, and initial weights."""
 
 import math
 from copy import deepcopy
@@ -71,7 +71,7 @@ def jagged(bags, *, weights=None, rows_dtype=torch.int64, lengths_dtype=torch.in
 
 
 def pool_by_hand(tables, state, bags, weights=None):
-    """Row by row, in Python: the vectors of every feature, side by side."""
+    """Pools row by row in Python. Returns the vectors of every feature side by side."""
     columns = []
     starts, start = {}, 0
     for feature, feature_bags in bags.items():
@@ -149,7 +149,7 @@ def test_gradients_of_a_weighted_mean_are_divided_by_the_ids(kind):
     pooled.values().sum().backward()
 
     assert pooled["f"][:, 0].tolist() == [1.25, 3.5]  # (2 + 3 + 5) * 0.5 / 4, 7 * 0.5
-    assert factors.grad.tolist() == [0.5, 0.0, 0.5, 0.5, 2.0]  # Of each: 4 columns * 0.5 / ids.
+    assert factors.grad.tolist() == [0.5, 0.0, 0.5, 0.5, 2.0]  # 4 columns * 0.5 / ids in the bag.
     weight = collection.embedding_bags["t"].weight
     gradient = 0.5 - weight if settings else weight.grad
     assert gradient[:, 0].tolist() == [0.5, 2.0, 7.0, 0.0]

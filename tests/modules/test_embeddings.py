@@ -1,4 +1,4 @@
-"""Unpooled collections against torch's own embedding, plain and trained in backward."""
+"""Collections without pooling against torch's own embedding, plain and trained in backward."""
 
 import copy
 
@@ -54,7 +54,7 @@ def jagged(lists=LISTS, dtype=torch.int64, device="cpu"):
 
 
 def oracle(weights, lists, tables=TABLES):
-    """Of each output, every list's vectors: torch's embedding, its padding row being zeros."""
+    """Vectors of every list, for each output, by torch's embedding. Its padding row is zeros."""
     results = {}
     names = iter(NAMES)
     for table in tables:
@@ -95,8 +95,8 @@ def test_no_ids_at_all_give_empty_sequences(kind):
 
     result = cls(TABLES, device=device)(empty)
 
-    assert [tuple(item.values().shape) for item in result.values()] == [(0, 4)] * 4
-    assert [item.lengths().tolist() for item in result.values()] == [[0, 0]] * 4
+    assert [tuple(lists.values().shape) for lists in result.values()] == [(0, 4)] * 4
+    assert [lists.lengths().tolist() for lists in result.values()] == [[0, 0]] * 4
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -108,7 +108,7 @@ def test_state_dict_names_the_tables(kind):
 
 
 def loss_of(sequences):
-    """Of every position another share, so that no two ids have one gradient."""
+    """A loss that weights every position differently, so that no two ids have the same gradient."""
     values = torch.cat([sequence.values() for sequence in sequences.values()])
     shares = torch.linspace(0.5, 2, len(values), device=values.device)
     return (values.square().sum(1) * shares).sum() + values.sum()
@@ -154,16 +154,16 @@ def test_a_copy_trains_as_its_original_and_apart_from_it():
 
 
 def test_optimizer_state_comes_back():
-    one, other = FusedEmbeddingCollection(TABLES), FusedEmbeddingCollection(TABLES)
-    loss_of(one(jagged())).backward()
+    trained, other = FusedEmbeddingCollection(TABLES), FusedEmbeddingCollection(TABLES)
+    loss_of(trained(jagged())).backward()
 
-    other.load_optimizer_state(one.optimizer_state())
+    other.load_optimizer_state(trained.optimizer_state())
 
     assert list(other.optimizer_state()) == [
         "embeddings.items.momentum1",
         "embeddings.users.momentum1",
     ]
-    assert_close(other.optimizer_state(), one.optimizer_state(), rtol=0, atol=0)
+    assert_close(other.optimizer_state(), trained.optimizer_state(), rtol=0, atol=0)
     assert other.optimizer_state()["embeddings.items.momentum1"][2] > 0
 
 
@@ -174,7 +174,7 @@ def test_a_fused_collection_stays_where_it_was_built():
 
 @pytest.mark.parametrize("cls", [EmbeddingCollection, FusedEmbeddingCollection])
 @cases(
-    ("tables", "said"),
+    ("tables", "message"),
     {
         "none": ([], "got none"),
         "twice": ([TABLES[0], TABLES[0]], "got 2 named 'items'"),
@@ -184,14 +184,14 @@ def test_a_fused_collection_stays_where_it_was_built():
         ),
     },
 )
-def test_tables_that_cannot_stand_together_are_refused(cls, tables, said):
-    with refused(InputError, said):
+def test_tables_that_cannot_stand_together_are_refused(cls, tables, message):
+    with refused(InputError, message):
         cls(tables)
 
 
 @pytest.mark.parametrize("cls", [EmbeddingCollection, FusedEmbeddingCollection])
 @cases(
-    ("lists", "said"),
+    ("lists", "message"),
     {
         "row-past-the-table": (
             {**LISTS, "history": [[7], []]},
@@ -203,6 +203,6 @@ def test_tables_that_cannot_stand_together_are_refused(cls, tables, said):
         ),
     },
 )
-def test_ids_that_cannot_be_looked_up_are_refused(cls, lists, said):
-    with refused(InputError, said):
+def test_ids_that_cannot_be_looked_up_are_refused(cls, lists, message):
+    with refused(InputError, message):
         cls(TABLES)(jagged(lists))

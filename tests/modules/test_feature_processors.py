@@ -41,7 +41,7 @@ def build(kind, processors):
     return FeatureProcessedEmbeddingBagCollection(collection, processors)
 
 
-def both():
+def both_kinds():
     one_for_all = PositionWeightedModuleCollection(LENGTHS)
     modules = {name: PositionWeightedModule(most) for name, most in LENGTHS.items()}
     for name, values in (("keys", [2.0, 3.0]), ("type", [5.0, 7.0, 11.0])):
@@ -53,7 +53,7 @@ def both():
 @pytest.mark.parametrize("processors", ["collection", "module-a-feature"])
 @pytest.mark.parametrize("kind", [EmbeddingBagCollection, FusedEmbeddingBagCollection])
 def test_rows_are_multiplied_by_the_weight_of_their_position(kind, processors):
-    module = build(kind, both()[processors])
+    module = build(kind, both_kinds()[processors])
     pooled = module(features())
     expected = torch.stack([2 * ROWS[1] + 3 * ROWS[2], torch.zeros(4)])
     assert_close(pooled["keys"], expected)
@@ -67,7 +67,7 @@ def test_rows_are_multiplied_by_the_weight_of_their_position(kind, processors):
 
 
 def test_weights_of_the_input_are_not_read():
-    module = build(EmbeddingBagCollection, both()["collection"])
+    module = build(EmbeddingBagCollection, both_kinds()["collection"])
     pooled = module(features(weights=torch.full((7,), 100.0)))
     assert_close(pooled.values(), module(features()).values())
 
@@ -85,14 +85,16 @@ def test_a_variable_batch_keeps_its_examples():
         stride_per_key_per_rank=[[1], [2]],
         inverse_indices=(["keys", "type"], torch.tensor([[0, 0, 0], [1, 0, 0]])),
     )
-    pooled = build(EmbeddingBagCollection, both()["collection"])(features)
+    pooled = build(EmbeddingBagCollection, both_kinds()["collection"])(features)
     assert_close(pooled["keys"], (2 * ROWS[1] + 3 * ROWS[2]).expand(3, 4))
     assert_close(pooled["type"], torch.stack([torch.zeros(4), 5 * ROWS[3], 5 * ROWS[3]]))
 
 
 def test_state_dict_keys_are_those_of_torchrec():
-    keys = {name: set(build(EmbeddingBagCollection, value).state_dict()) for name, value in
-            both().items()}  # fmt: skip
+    keys = {
+        name: set(build(EmbeddingBagCollection, processors).state_dict())
+        for name, processors in both_kinds().items()
+    }
     table = "_embedding_bag_collection.embedding_bags.t.weight"
     start = "_feature_processors"
     assert keys["collection"] == {
@@ -105,7 +107,7 @@ def test_state_dict_keys_are_those_of_torchrec():
 
 @pytest.mark.parametrize("processors", ["collection", "module-a-feature"])
 def test_a_state_dict_loads_into_a_new_module(processors):
-    trained = build(EmbeddingBagCollection, both()[processors])
+    trained = build(EmbeddingBagCollection, both_kinds()[processors])
     kinds = {
         "collection": PositionWeightedModuleCollection(LENGTHS),
         "module-a-feature": {name: PositionWeightedModule(n) for name, n in LENGTHS.items()},

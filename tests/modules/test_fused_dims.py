@@ -1,4 +1,4 @@
-"""Fused tables of any dim train as plain ones do, and keep their dims in outputs and states."""
+"""Fused tables of any dim train as plain ones do. Their outputs and states have that dim."""
 
 import copy
 
@@ -30,7 +30,7 @@ DIMS = [
 
 
 def bag_tables(dims):
-    """Tables that share a feature, and have one of their own; means and sums."""
+    """Tables with a shared feature and one of their own. They pool by sum and by mean in turn."""
     return [
         EmbeddingBagConfig(
             name=f"t{place}",
@@ -44,7 +44,7 @@ def bag_tables(dims):
 
 
 def batch(count, device="cpu"):
-    """Rows that repeat within and across bags and features; one missing, one bag empty."""
+    """Random ids: they repeat within and across bags, some are -1, and bags may be empty."""
     generator = torch.Generator().manual_seed(2)
     keys = ["shared", *(f"own{place}" for place in range(count))]
     lengths = torch.randint(0, 4, (3 * len(keys),), generator=generator)
@@ -79,10 +79,10 @@ def test_rowwise_adagrad_of_any_dim_equals_its_formula(dims, device):
         expected = plain(features).values()
         plain.zero_grad()
         expected.backward(gradient)
-        got = fused(features).values()
-        got.backward(gradient)
+        actual = fused(features).values()
+        actual.backward(gradient)
 
-        assert_close(got, expected)
+        assert_close(actual, expected)
         with torch.no_grad():
             for name, weight in plain.named_parameters():
                 momentum = state[name.replace("weight", "momentum1")]
@@ -144,8 +144,8 @@ def test_states_of_any_dim_have_table_shapes_and_copies_train(dims):
     fused(features).values().backward(gradient)
 
     duplicate = copy.deepcopy(fused)
-    for item in (fused, duplicate):
-        item(features).values().backward(gradient)
+    for collection in (fused, duplicate):
+        collection(features).values().backward(gradient)
 
     shapes = [tuple(weight.shape) for weight in fused.state_dict().values()]
     assert shapes == [(ROWS, dim) for dim in dims]
@@ -190,11 +190,11 @@ def test_sequences_of_any_dim_train_as_plain_ones(dim):
     def loss_of(collection):
         return sum(lists.values().pow(3).sum() for lists in collection(features).values())
 
-    expected, got = loss_of(plain), loss_of(fused)
+    expected, actual = loss_of(plain), loss_of(fused)
     expected.backward()
-    got.backward()
+    actual.backward()
 
-    assert_close(got, expected)
+    assert_close(actual, expected)
     with torch.no_grad():
         for weight in plain.parameters():
             weight -= RATE * weight.grad
@@ -209,7 +209,7 @@ def test_sequences_of_a_variable_batch_train_as_plain_ones():
         EmbeddingCollection([table]),
         FusedEmbeddingCollection([table], optimizer="sgd", learning_rate=RATE),
     )
-    # Histories of 2 requests, and items of their 5 examples.
+    # The histories of 2 requests, and the items of their 5 examples.
     features = KeyedJaggedTensor(
         ["history", "item"],
         torch.arange(8) % ROWS,

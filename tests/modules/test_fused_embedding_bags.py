@@ -1,4 +1,4 @@
-"""Training in backward: the same steps as plain torch, its state, and what is refused."""
+"""Training in backward: steps equal to plain torch's, optimizer state, and refusals."""
 
 import copy
 
@@ -37,7 +37,7 @@ TABLES = [
 
 
 def batch(device="cpu"):
-    """Rows that repeat within and across bags and features; one missing, one bag empty."""
+    """Ids that repeat within and across bags and features. One id is -1, and one bag is empty."""
     return KeyedJaggedTensor(
         keys=["user", "item", "history"],
         values=torch.tensor([3, 0, 2, 2, 1, -1, 6, 2, 2, 5], device=device),

@@ -1,4 +1,4 @@
-"""MLP: against layers by hand, which layers are activated, and what is refused."""
+"""MLP against layers by hand, its activated layers, and refusals."""
 
 import torch
 from torch.testing import assert_close
@@ -53,11 +53,11 @@ def test_the_input_width_has_torchrecs_name_too():
 
 
 @cases(
-    ("sizes", "got"),
+    ("sizes", "received"),
     {"both": ({"in_features": 4, "in_size": 4}, "both"), "neither": ({}, "neither")},
 )
-def test_two_input_widths_or_none_are_refused(sizes, got):
-    with refused(InputError, f"got {got}"):
+def test_two_input_widths_or_none_are_refused(sizes, received):
+    with refused(InputError, f"got {received}"):
         MLP(layer_sizes=[3], **sizes)
 
 

@@ -1,4 +1,4 @@
-"""A model's user side runs on the rows of requests, and meets examples with the same results."""
+"""The user side of a model runs once for each request, with the same results."""
 
 import pytest
 import torch
@@ -36,7 +36,7 @@ class Ranker(nn.Module):
 
 
 def requests():
-    """Two requests of three and of two candidates."""
+    """Two requests, with three and with two candidates."""
     inverse = torch.stack([REQUEST_OF, torch.arange(5), REQUEST_OF])
     return es.KeyedJaggedTensor(
         ["user", "item", "history"],

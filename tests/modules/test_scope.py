@@ -1,4 +1,4 @@
-"""The scope mark: nothing in training, a node of its own in a trace."""
+"""The scope mark has no effect in training and is a node of its own in a trace."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Clipping against torch's own; fused tables."""
+"""Gradient clipping against torch's own, and with fused tables."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ def optimizer_of(gradients):
     for name, gradient in gradients.items():
         params[name] = torch.nn.Parameter(torch.zeros_like(gradient))
         params[name].grad = gradient.clone()
-    return KeyedOptimizerWrapper(params, lambda value: torch.optim.SGD(value, lr=1.0))
+    return KeyedOptimizerWrapper(params, lambda parameters: torch.optim.SGD(parameters, lr=1.0))
 
 
 def fused(max_gradient):

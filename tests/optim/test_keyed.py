@@ -1,4 +1,4 @@
-"""State by name, combined optimizers, and what is refused before anything changes."""
+"""Optimizer state by name, combined optimizers, and what is refused before anything changes."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ def parameter(*values):
 
 
 def adam(**params):
-    return KeyedOptimizerWrapper(params, lambda value: torch.optim.Adam(value, lr=0.1))
+    return KeyedOptimizerWrapper(params, lambda parameters: torch.optim.Adam(parameters, lr=0.1))
 
 
 def combined_of_two():
@@ -52,8 +52,8 @@ def test_a_loaded_optimizer_steps_as_the_saved_one():
     step(first)
     second.init_state()
     assert second.params["a"].tolist() == [1.0, 2.0]
-    for name, item in second.params.items():
-        item.data.copy_(first.params[name])
+    for name, weight in second.params.items():
+        weight.data.copy_(first.params[name])
     second.load_state_dict(first.state_dict())
     step(first, 0.5)
     step(second, 0.5)
@@ -78,9 +78,9 @@ def test_a_combined_optimizer_prefixes_names_and_loads_by_part():
 
 def test_a_combined_optimizer_saves_param_groups_with_prefixes():
     first, second = (combined_of_two() for _ in range(2))
-    for item in (first, second):
-        OptimizerWrapper(item).init_state()
-        item.save_param_groups(True)
+    for optimizer in (first, second):
+        OptimizerWrapper(optimizer).init_state()
+        optimizer.save_param_groups(True)
     first.param_groups[1]["lr"] = 0.25
     second.load_state_dict(first.state_dict())
     assert [group["lr"] for group in second.param_groups] == [0.1, 0.25]
@@ -91,32 +91,34 @@ def test_a_combined_optimizer_saves_param_groups_with_prefixes():
 @cases(
     "build",
     {
-        "wrapper": lambda own: own,
+        "wrapper": lambda inner: inner,
         "passes-on": OptimizerWrapper,
-        "warm-up": lambda own: WarmupOptimizer(OptimizerWrapper(own), [WarmupStage(max_iters=4)]),
-        "clipping": lambda own: GradientClippingOptimizer(
-            OptimizerWrapper(own), GradientClipping.VALUE, 1.0
+        "warm-up": lambda inner: WarmupOptimizer(
+            OptimizerWrapper(inner), [WarmupStage(max_iters=4)]
         ),
-        "combined": lambda own: CombinedOptimizer([("a", own)]),
-        "fused": lambda own: FusedKeyedOptimizer({}, {}, [], lambda: None),
+        "clipping": lambda inner: GradientClippingOptimizer(
+            OptimizerWrapper(inner), GradientClipping.VALUE, 1.0
+        ),
+        "combined": lambda inner: CombinedOptimizer([("a", inner)]),
+        "fused": lambda inner: FusedKeyedOptimizer({}, {}, [], lambda: None),
     },
 )
 def test_hooks_run_once_around_a_step_and_a_state_dict(build):
-    optimizer, seen = build(adam(w=parameter(1.0))), []
-    OptimizerWrapper(adam(w=parameter(1.0)))  # torch wraps the step of a class once it is built.
-    optimizer.register_step_pre_hook(lambda own, *_: seen.append(("before step", own)))
-    optimizer.register_step_post_hook(lambda own, *_: seen.append(("step", own)))
-    optimizer.register_state_dict_pre_hook(lambda own: seen.append(("before state", own)))
-    optimizer.register_state_dict_post_hook(lambda own, state: {**state, "more": 1})
+    optimizer, calls = build(adam(w=parameter(1.0))), []
+    OptimizerWrapper(adam(w=parameter(1.0)))  # torch wraps a class's step when one is built.
+    optimizer.register_step_pre_hook(lambda inner, *_: calls.append(("before step", inner)))
+    optimizer.register_step_post_hook(lambda inner, *_: calls.append(("step", inner)))
+    optimizer.register_state_dict_pre_hook(lambda inner: calls.append(("before state", inner)))
+    optimizer.register_state_dict_post_hook(lambda inner, state: {**state, "more": 1})
     optimizer.register_load_state_dict_pre_hook(
-        lambda own, state: seen.append(("before load", state["more"]))
+        lambda inner, state: calls.append(("before load", state["more"]))
     )
-    optimizer.register_load_state_dict_post_hook(lambda own: seen.append(("load", own)))
+    optimizer.register_load_state_dict_post_hook(lambda inner: calls.append(("load", inner)))
     step(optimizer)
     state = optimizer.state_dict()
     assert state["more"] == 1
     optimizer.load_state_dict(state)
-    assert seen == [
+    assert calls == [
         ("before step", optimizer),
         ("step", optimizer),
         ("before state", optimizer),
@@ -128,7 +130,7 @@ def test_hooks_run_once_around_a_step_and_a_state_dict(build):
 def test_a_load_hook_replaces_the_state_also_if_it_is_a_number():
     weight = parameter(1.0)
     optimizer = KeyedOptimizer({"w": weight}, {weight: {"count": 3}}, [{"params": [weight]}])
-    optimizer.register_load_state_dict_pre_hook(lambda own, state: state["inner"])
+    optimizer.register_load_state_dict_pre_hook(lambda inner, state: state["inner"])
     optimizer.load_state_dict({"inner": {"state": {"w": {"count": 5}}}})
     assert optimizer.state[weight] == {"count": 5}
 
@@ -142,7 +144,7 @@ def test_sparse_names_of_a_combined_optimizer_have_prefixes():
 
     def recording():
         params = {"w": parameter(1.0), "v": parameter(2.0)}
-        return Recording(params, lambda value: torch.optim.SGD(value, lr=0.1))
+        return Recording(params, lambda parameters: torch.optim.SGD(parameters, lr=0.1))
 
     first, second = recording(), recording()
     CombinedOptimizer([("a", first), ("b", second)]).init_state(["a.w", "b.v"])
@@ -158,27 +160,27 @@ def test_the_state_of_many_parameters_is_checked_in_linear_time():
             return super().values()
 
     params = Counted({str(at): parameter(1.0) for at in range(5)})
-    KeyedOptimizer(params, {value: {} for value in dict.values(params)}, [])
+    KeyedOptimizer(params, {weight: {} for weight in dict.values(params)}, [])
     assert len(calls) == 1
 
 
 def test_a_fused_optimizer_passes_learning_rates_on():
-    weight, seen = parameter(1.0), []
+    weight, rates = parameter(1.0), []
     groups = [{"params": [weight], "lr": 0.5}]
     state = {weight: {"sum": torch.zeros(1)}}
     optimizer = FusedKeyedOptimizer(
-        {"w": weight}, state, groups, lambda: seen.append(groups[0]["lr"])
+        {"w": weight}, state, groups, lambda: rates.append(groups[0]["lr"])
     )
     optimizer.load_state_dict({"state": {"w": {"sum": torch.ones(1)}}})
     groups[0]["lr"] = 0.25
     optimizer.zero_grad()
-    assert seen == [0.5, 0.25]
+    assert rates == [0.5, 0.25]
     assert state[weight]["sum"].item() == 1.0
 
 
 def test_an_optimizer_is_shown_by_its_class_and_parameters():
-    shown = repr(adam(b=parameter(1.0), a=parameter(2.0)))
-    assert shown == "KeyedOptimizerWrapper(['a', 'b'])"
+    text = repr(adam(b=parameter(1.0), a=parameter(2.0)))
+    assert text == "KeyedOptimizerWrapper(['a', 'b'])"
 
 
 SHARED = parameter(1.0)
@@ -216,7 +218,7 @@ def test_calls_that_a_keyed_optimizer_cannot_serve_are_refused(call, parts):
 
 def test_a_scheduler_sets_the_rate_of_all_parts():
     combined = combined_of_two()
-    scheduler = torch.optim.lr_scheduler.LambdaLR(combined, lambda done: 1 / (1 + done))
+    scheduler = torch.optim.lr_scheduler.LambdaLR(combined, lambda step: 1 / (1 + step))
     step(combined)
     scheduler.step()
     assert [group["lr"] for group in combined.param_groups] == pytest.approx([0.05, 0.05])

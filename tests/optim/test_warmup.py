@@ -18,11 +18,11 @@ from tests.cases import cases, refused
 
 def sgd():
     params = {"w": torch.nn.Parameter(torch.zeros(1))}
-    return KeyedOptimizerWrapper(params, lambda value: torch.optim.SGD(value, lr=9.0))
+    return KeyedOptimizerWrapper(params, lambda parameters: torch.optim.SGD(parameters, lr=9.0))
 
 
 def rates(optimizer, steps):
-    """Before each step."""
+    """Learning rates before each step."""
     results = []
     for _ in range(steps):
         results.append(optimizer.param_groups[0]["lr"])
@@ -70,7 +70,7 @@ def test_making_state_uses_no_step_of_the_schedule():
 )
 def test_a_stage_gives_its_factors_and_then_the_rate(stage, expected):
     optimizer = WarmupOptimizer(sgd(), [stage], lr=0.5)
-    assert rates(optimizer, len(expected)) == pytest.approx([0.5 * value for value in expected])
+    assert rates(optimizer, len(expected)) == pytest.approx([0.5 * factor for factor in expected])
 
 
 def test_a_resumed_schedule_goes_on_where_it_was_saved():

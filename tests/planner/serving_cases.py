@@ -25,7 +25,7 @@ def machine_of(cost):
 
 
 def load_of_ids(tables, ids, *, bags=1.0, requests=4):
-    """Every request looks up so many ids of each table, in as many lists."""
+    """A load in which every request looks up ``ids`` ids of each table, in ``bags`` lists."""
     counts = np.tile(np.array(ids, float), (requests, 1))
     return LookupLoad(
         ids=counts,

@@ -1,4 +1,4 @@
-"""`calibrate`, of small tables and few messages; and costs that are fitted to measurements."""
+"""`calibrate` with small tables and few messages, and costs that are fitted to measurements."""
 
 from functools import partial
 
@@ -42,12 +42,12 @@ def small(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_this_machine_is_measured_and_plans_by_it(small, tmp_path):
-    said = []
-    machine = calibrate(lookup_seconds=lookup_seconds, progress=said.append)
+    messages = []
+    machine = calibrate(lookup_seconds=lookup_seconds, progress=messages.append)
     assert machine.processor == processor_name()
     assert machine.mismatch() is None
     assert machine.origin == f"costs of {processor_name()}"
-    assert [item for item in said if "updates" in item] == [
+    assert [message for message in messages if "updates" in message] == [
         f"lookups and updates, {name}" for name in ("rowwise_adagrad", "adagrad", "sgd")
     ]
     for kernel in machine.kernels.values():
@@ -91,13 +91,13 @@ def test_this_machine_is_measured_and_plans_by_it(small, tmp_path):
 )
 def test_costs_are_found_again_in_exact_measurements(cost, shares, missed):
     sizes = [
-        {"ids": ids, "bags": ids // length, "row_bytes": row_bytes, "missed": item}
+        {"ids": ids, "bags": ids // length, "row_bytes": row_bytes, "missed": shares_missed}
         | ({"rows": ids // share} if share else {})
         for ids in (4096, 16384)
         for length in (1, 8, 32)
         for row_bytes in (64, 256, 1024)
         for share in shares
-        for item in missed
+        for shares_missed in missed
     ]
     seconds = [cost.start + cost.seconds(**size) for size in sizes]
     result, error = fit([Measured(**size) for size in sizes], np.array(seconds))
@@ -106,7 +106,7 @@ def test_costs_are_found_again_in_exact_measurements(cost, shares, missed):
 
 
 def _values(cost):
-    misses = [value for miss in cost.misses for value in (miss.row, miss.row_byte)]
+    misses = [seconds for miss in cost.misses for seconds in (miss.row, miss.row_byte)]
     return [cost.start, cost.id, cost.id_byte, cost.bag, cost.bag_byte, cost.row, *misses]
 
 

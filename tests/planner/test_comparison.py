@@ -95,7 +95,10 @@ def test_the_command_prints_the_estimates_beside_a_run(run, capsys):
     },
 )
 def test_a_plan_is_of_a_package_or_a_run(run, capsys, arguments, words):
-    assert main(["plan", *(str(run) if item == "RUN" else item for item in arguments)]) == 1
+    assert (
+        main(["plan", *(str(run) if argument == "RUN" else argument for argument in arguments)])
+        == 1
+    )
     assert words in capsys.readouterr().err
 
 

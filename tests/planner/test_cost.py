@@ -16,7 +16,7 @@ def test_no_shard_has_fewer_columns_than_min_partition(dim, least):
         dim=dim, min_partition=least, sharding_types=("column_wise", "table_column_wise")
     )
     work = Workload(world_size=9, local_world_size=9, exchange=EXCHANGE, network=LINK)
-    widths = {end - first for item in options_of(table, work) for _, (first, end) in item.spans}
+    widths = {end - first for option in options_of(table, work) for _, (first, end) in option.spans}
     assert min(widths) >= min(least, dim)
 
 
@@ -41,9 +41,10 @@ def test_tables_are_cut_into_as_many_column_ranges(ranks, dim, counts):
 def test_a_cut_by_rows_divides_ids_one_by_columns_repeats_them():
     work = Workload(world_size=2, local_world_size=1, exchange=EXCHANGE, network=LINK)
     table = kernel_table(sharding_types=("row_wise",))
-    # A pass over all ids: 50 ids of 1 us and a line of 64 bytes of 1 ns each, 10 bags of 10 ns.
+    # Half of 50 ids take 1 us and a line of 64 bytes of 1 ns each, 10 bags take 10 ns each.
     (rows,) = options_of(table, work)
-    # The exchange: 20 ns an id, 0.3 ns a byte of a vector; half of the bytes to another host.
+    # The exchange takes 20 ns an id and 0.3 ns a byte of a vector. Half of the bytes go to another
+    # host.
     sent = (25 * 8 + 10 * 4 + 2 * 10 * 32) * 0.5e-9 + 25 * 2e-8 + 10 * 32 * 3e-10
     assert rows.seconds == pytest.approx(
         [2 * (25 * (1e-6 + 64e-9) + 10 * 1e-8) + sent] * 2, rel=1e-9
@@ -87,7 +88,7 @@ def test_a_table_without_lookups_has_no_part_of_a_cache():
 
 
 def test_hot_rows_of_a_table_lie_in_the_cache():
-    # 10 rows take 99 % of the lookups; the cache holds 20 of 100 rows.
+    # 10 rows take 99% of the lookups. The cache holds 20 of 100 rows.
     counts = np.concatenate([np.full(10, 9.9), np.full(90, 1 / 90)])
     table = kernel_table(accesses_below=np.concatenate([[0], np.cumsum(counts)]))
     assert _missed(table, caches=[20 * 32])[0, 0] < 0.02
@@ -111,13 +112,13 @@ def test_a_row_lies_in_whole_lines(row_bytes, lines):
 
 
 def test_rows_that_are_in_no_cache_cost_what_each_miss_costs():
-    # A cache that half of the lookups miss, and a larger one that a quarter misses.
+    # 90% of the lookups miss the first cache, and 25% the second, larger one.
     misses = MissCost(row=1e-6, row_byte=0), MissCost(row=3e-6, row_byte=1e-9)
     cost = ZERO.model_copy(update={"id": 1e-7, "misses": misses})
     table = kernel_table(kernel=Kernel(forward=cost, backward=cost), missed=(0.9, 0.25))
     seconds = kernel_seconds(table, [((0, 100), (0, 8))])[:, 0]
-    # 50 lookups reach 100 * (1 - exp(-0.5)) = 39.3 rows, each of which is updated once: 45 lookups
-    # miss the first cache, and all of those rows; 12.5 miss the second, each another row.
+    # 50 lookups reach 100 * (1 - exp(-0.5)) = 39.3 rows, and each row is updated once. 45 lookups
+    # and all updates miss the first cache. 12.5 lookups of different rows miss the second.
     larger = 12.5 * (3e-6 + 64e-9)
     rows = 100 * (1 - np.exp(-0.5))
     assert seconds == pytest.approx([5e-6 + 45e-6 + larger, 5e-6 + rows * 1e-6 + larger])
@@ -132,7 +133,7 @@ def test_an_update_writes_each_row_of_a_batch_once():
     by_row = ZERO.model_copy(update={"row": 1e-6})
     kernel = Kernel(forward=ZERO, backward=by_row)
     halves = [((0, 50), (0, 8)), ((50, 100), (0, 8))]
-    # 10,000 lookups reach all of 100 rows; by counts, those of the first two alone.
+    # 10,000 lookups reach all of 100 rows. By counts, they reach only the first two.
     (_, alike) = kernel_seconds(kernel_table(ids=1e4, kernel=kernel), halves)
     assert alike == pytest.approx([50e-6, 50e-6])
     below = np.concatenate([[0.0, 5.0], np.full(99, 10.0)])

@@ -1,4 +1,4 @@
-"""Devices of a plan of serving, and their memory."""
+"""Devices of a serving plan, and their memory."""
 
 import pytest
 
@@ -54,7 +54,8 @@ def tiny():
 
 def test_gpus_keep_memory_for_batches_the_program_and_cuda(tiny):
     package, load = tiny
-    # 16 pooled columns, 2 dense inputs and 3 outputs of 10 examples, and at most 34 ids a batch.
+    # 10 examples have 16 pooled columns, 2 dense inputs and 3 outputs each, and at most 34 ids in
+    # all.
     reserved = 3 * (2 * 4 * 210 + 12 * 34) + 2513 + 10**9
     usable = without_reserve(parse_fleet("1xcuda:2GB"), package.manifest, load, 10)
     assert usable.memory_bytes == 2 * 10**9 - reserved
@@ -67,7 +68,7 @@ def test_sequences_need_memory_for_a_vector_of_each_id(tiny):
     (pooled,) = item.lookups
     lookups = (pooled.model_copy(update={"output": "sequence", "pooling": None}),)
     inputs = (*others, item.model_copy(update={"lookups": lookups}))
-    # 8 pooled columns of 10 examples are left, and 20 ids have vectors of 8.
+    # 10 examples have only 8 pooled columns, and 20 ids have vectors of 8 columns.
     values = (8 + 2 + 3) * 10 + 20 * 8
     reserved = 3 * (2 * 4 * values + 12 * 34) + 2513 + 10**9
     assert reserved_bytes(manifest.model_copy(update={"inputs": inputs}), load, 10) == reserved

@@ -26,7 +26,7 @@ from tests.planner.training_cases import (
 WHOLE = [((0, 100), (0, 8))]
 WORK = Workload(world_size=1, local_world_size=1, exchange=EXCHANGE, network=LINK)
 TABLE = kernel_table(state_columns=(False,), uncached=0.25)
-"""100 rows of 32 bytes and a state of 4 bytes; 50 ids a step."""
+"""100 rows of 32 bytes, each with a state of 4 bytes. A step looks up 50 ids."""
 
 
 def _added(kernel):
@@ -59,7 +59,7 @@ def test_rows_missing_in_a_cache_are_read_others_written_back():
     seconds, memory = _added("fused_uvm_caching")
     distinct = 100 * (1 - np.exp(-0.5))
     assert seconds == pytest.approx([2 * 50 * 0.25 * 32e-6, 2 * distinct * 4e-6])
-    # 20 rows and a set of 32, of the 16 columns of the widest table; an index of each row.
+    # The cache has 20 rows and a set of 32 more, each of 16 columns. Every row has an index.
     assert memory.tolist() == [-3600 + 52 * (64 + 16) + 100 * 4, 3600]
 
 
@@ -119,5 +119,5 @@ def test_the_report_names_the_kernel_and_the_hosts_memory():
     text = planner.report.to_text()
     assert "| table_wise fused_uvm" in text
     assert "| host MB |" in text
-    # 3000 rows of 256 bytes and a state of 4.
+    # 3000 rows of 256 bytes, each with a state of 4 bytes.
     assert planner.report.ranks[0].host_memory_bytes == 780_000

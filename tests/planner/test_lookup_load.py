@@ -1,4 +1,4 @@
-"""What requests look up in each table."""
+"""The ids that requests look up in each table."""
 
 import numpy as np
 import pytest
@@ -21,8 +21,8 @@ def test_ids_are_counted_by_table_and_lists_by_scope():
     names = [table.name for table in package.manifest.tables]
     users, items, tags = (names.index(name) for name in ("users", "items", "tags"))
     for place, sample in enumerate(samples):
-        # One list of users and one of tags a request, of which three ids count; a list of items an
-        # example.
+        # A request has a list of users and a list of tags, of which three ids count. Each example
+        # has a list of items.
         assert load.ids[place, users] == sample.lengths[0]
         assert load.ids[place, tags] == min(3, sample.lengths[1])
         assert load.ids[place, items] == sample.lengths[2:].sum()
@@ -36,7 +36,7 @@ def test_no_request_is_refused():
 
 
 def test_rows_seen_once_stand_for_all_that_were_not_seen():
-    # 7 is seen four times, 8 and 9 twice, two others once: of 10 lookups 0.4, 0.4 and 0.2.
+    # 7 is seen four times, 8 and 9 twice, two others once: shares of 0.4, 0.4 and 0.2.
     ids = np.array([7, 7, 7, 7, 8, 8, 9, 9, 1, 2])
     rates, rows = row_classes(ids, 100)
     assert rows.tolist() == [2, 1, 97]

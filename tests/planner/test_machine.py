@@ -1,4 +1,4 @@
-"""Calibrations: written, read, what is refused; and those that ship."""
+"""Calibrations are written and read, bad ones are refused, and default ones ship."""
 
 import errno
 import json
@@ -17,7 +17,7 @@ def test_among_more_ranks_fewer_vectors_stay_on_their_rank():
     measured = RowCost(start=1, id=2, id_byte=0, bag=3, bag_byte=4e-10)
     machine = machine_of().model_copy(update={"exchange": measured, "socket_byte": 8e-10})
     assert machine.exchange_of(2) == measured
-    # A half of the bytes stays on a rank of two, a quarter on one of four.
+    # With two ranks half of the bytes stay on their rank, with four ranks a quarter.
     assert machine.exchange_of(4).bag_byte == pytest.approx(4e-10 + 8e-10 / 4)
     assert machine.exchange_of(1).bag_byte == pytest.approx(0)
 
@@ -83,8 +83,8 @@ def test_costs_of_a_gpu_that_is_here_are_not_doubted(monkeypatch):
 def test_costs_that_ship_are_told_from_measured_ones():
     ships = Topology(1).machine
     assert ships.origin.startswith(f"default costs, of {ships.processor}")
-    own = machine_of().model_copy(update={"sources": {"host": "of NVIDIA H100 SXM: 370 GB/s"}})
-    assert own.origin == "costs of test"
+    measured = machine_of().model_copy(update={"sources": {"host": "of NVIDIA H100 SXM: 370 GB/s"}})
+    assert measured.origin == "costs of test"
     assert machine_of().origin == "costs of test"
 
 
@@ -103,8 +103,8 @@ def test_the_default_gpu_is_the_smallest_with_the_memory(memory_bytes, name):
 
 def test_a_lookup_of_int8_rows_writes_sums_of_fp32():
     cost = default_machine("cuda", 100 << 30).lookup("int8")
-    # A row of 128 columns has 128 codes, scale and bias of 2 bytes each, in 3 lines of 64 bytes;
-    # its sum has 512 bytes.
+    # A row of 128 columns has 128 codes, and scale and bias of 2 bytes each: 3 lines of 64 bytes.
+    # A sum of rows has 512 bytes.
     seconds = cost.seconds(ids=20, bags=1, row_bytes=132, missed=(1.0,))
     assert seconds == pytest.approx((20 * (8 + 192) + 512) / (0.647 * 4.8e12))
 

@@ -60,7 +60,7 @@ def topologies(draw):
 
 
 def counts_of(rows, skew):
-    """Of rows of which the first ones are looked up most."""
+    """Access counts that fall from the first row on. None: there are no counts."""
     if skew is None:
         return None
     return (1000 * torch.arange(1, rows + 1, dtype=torch.float64) ** -skew).long()

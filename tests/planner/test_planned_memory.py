@@ -1,4 +1,4 @@
-"""What a plan counts of a rank's memory, by hand."""
+"""The memory that a plan counts for a rank, by hand."""
 
 from functools import partial
 
@@ -18,7 +18,7 @@ from tests.planner.training_cases import machine_of, sharders
 
 ROWS, DIM, BATCH = 1000, 8, 16
 STEP = BATCH * (8 + 8) + 2 * 4 * DIM * BATCH
-"""Ids, bags, vectors and gradients."""
+"""Bytes of ids, bags, vectors and gradients in a step."""
 
 
 def plan_of(data_type, optimizer, cap, collection=EmbeddingBagCollection, **settings):
@@ -38,7 +38,7 @@ def plan_of(data_type, optimizer, cap, collection=EmbeddingBagCollection, **sett
 
 
 def check_needed_memory(needed, data_type, optimizer, **settings):
-    """A rank of just this memory takes the table."""
+    """Checks that a rank with this memory takes the table, and that one byte less is refused."""
     assert plan_of(data_type, optimizer, needed, **settings).plan["sparse"]
     with refused(PlannerError, "plan: 1 byte short"):
         plan_of(data_type, optimizer, needed - 1, **settings)

@@ -1,4 +1,4 @@
-"""Training plans: what they keep to, and what is refused."""
+"""Training plans: their constraints, costs and refusals."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ LINEAR = nn.Linear(2, 1)
 
 
 def test_numpy_integers_give_the_plan_of_pythons():
-    # 2**24 examples of 128 ranks are 2**31, which int32 does not hold.
+    # 2**24 examples on each of 128 ranks are 2**31, which int32 does not hold.
     model = model_of((1000, 64), (50_000, 128))
 
     def planned(integer):
@@ -96,10 +96,12 @@ def test_a_sharding_type_that_is_asked_for_is_planned(kind, shards):
     {"alike": (None, 600), "first rows more": (torch.tensor([3.0] * 300 + [1.0] * 600), 400)},
 )
 def test_rows_are_cut_in_proportion_to_the_speeds_of_ranks(counts, rows):
-    # Rank 0 has 2 of 3 parts: 600 of 900 rows alike; 900 + 100 of 1,500 lookups in 400 rows.
+    # Rank 0 takes 2 of 3 parts: 600 of 900 equal rows, or 400 rows with 1,000 of 1,500 lookups.
     devices = [Device(memory_bytes=1 << 20, speed=speed) for speed in (1.0, 0.5)]
-    kept = ParameterConstraints(sharding_types=["row_wise"], access_counts=counts, cached_share=0.0)
-    planner = planner_of(2, devices=devices, constraints={"t0": kept}, batch_size=1 << 10)
+    constraint = ParameterConstraints(
+        sharding_types=["row_wise"], access_counts=counts, cached_share=0.0
+    )
+    planner = planner_of(2, devices=devices, constraints={"t0": constraint}, batch_size=1 << 10)
     cut = planner.plan(model_of((900, 8)), sharders()).plan["sparse"]["t0"]
     assert [(shard.rows, shard.devices) for shard in cut.sharding_spec] == [
         ((0, rows), (0,)),
@@ -125,14 +127,14 @@ def plan_and_train(env, case):
 
 
 def test_memory_that_is_short_is_said_in_bytes():
-    # 36 bytes a row, and of 128 bags 16 bytes of ids and 64 of vectors.
+    # Each row has 36 bytes. Each of 128 bags has 16 bytes of ids and 64 of vectors.
     parts = "54,480 bytes short", "74,480 bytes", "20,000 bytes", "'t1' 46,240 bytes, 't0' 28,240"
     with refused(PlannerError, *parts, "27,240 bytes more"):
         planner_of(2, ddr_cap=10_000).plan(model_of((500, 8), (1000, 8)), sharders())
 
 
 def test_the_memory_that_is_asked_for_counts_what_is_reserved():
-    # Whole on one rank: 40 bytes a row of weights and state, 80 KB with the bags. Half is usable.
+    # The table lies whole on one rank: 36 bytes a row and 80 a bag. Half of the memory is usable.
     def planned(memory):
         whole = {"t0": ParameterConstraints(sharding_types=["table_wise"])}
         topology = Topology(2, machine=machine_of(), ddr_cap=memory)
@@ -171,15 +173,15 @@ def test_a_plan_by_hand_is_priced():
     planner = planner_of(2, constraints={"t0": ParameterConstraints(**whole)})
     model = model_of((1000, 8))
     plan = by_rows(model, ranks=2)
-    # Lookups and updates of 64 of 128 ids a rank, 1 us and a line of 64 bytes of 1 ns, and 128 bags
-    # of 10 ns.
+    # Each rank looks up and updates 64 of 128 ids, which take 1 us and a line of 64 bytes of 1 ns
+    # each, and 128 bags, which take 10 ns each.
     seconds = 2 * (64 * 1.064e-6 + 128 * 1e-8)
     loads = planner.price(plan, model, sharders())
     assert [load.seconds for load in loads] == pytest.approx([seconds, seconds])
 
 
 def by_rows(model, ranks, kernel="fused"):
-    """A plan by hand."""
+    """A plan by hand that cuts the table by rows."""
     cut = construct_module_sharding_plan(
         model["sparse"],
         {"t0": row_wise(compute_kernel=kernel)},
@@ -222,13 +224,14 @@ def test_a_plan_with_a_module_that_the_model_lacks_is_not_priced():
 @cases(
     ("call", "parts"),
     {
-        "no module": (lambda own: own.plan(None, []), ["plan: module", "got None"]),
-        "no sharders": (lambda own: own.plan(LINEAR, None), ["plan: sharders", "got None"]),
+        "no module": (lambda planner: planner.plan(None, []), ["plan: module", "got None"]),
+        "no sharders": (lambda planner: planner.plan(LINEAR, None), ["plan: sharders", "got None"]),
         "one sharder": (
-            lambda own: own.plan(LINEAR, sharders()[0]), ["plan: sharders", "got <embershard"]
+            lambda planner: planner.plan(LINEAR, sharders()[0]),
+            ["plan: sharders", "got <embershard"],
         ),
-        "other sharders": (lambda own: own.plan(LINEAR, [3]), ["plan: sharders", "got 3"]),
-        "no plan": (lambda own: own.price(None, LINEAR, []), ["price: plan", "got None"]),
+        "other sharders": (lambda planner: planner.plan(LINEAR, [3]), ["plan: sharders", "got 3"]),
+        "no plan": (lambda planner: planner.price(None, LINEAR, []), ["price: plan", "got None"]),
     },
 )  # fmt: skip
 def test_what_is_no_model_sharders_or_plan_is_refused(call, parts):

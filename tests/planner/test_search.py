@@ -30,7 +30,7 @@ def run(options, ranks=2, cap=1e9, local=None):
 
 
 def cuts(seconds, *, overhead=0.1, memory=8.0):
-    """A table that may be cut in 1, 2 or 4 shards, each cut costing more in all."""
+    """A table that may be cut into 1, 2 or 4 shards. Each cut adds seconds to the total."""
     return [option([seconds / k + overhead * (k > 1)] * k, [memory / k] * k) for k in (1, 2, 4)]
 
 
@@ -57,7 +57,7 @@ def test_the_bound_is_by_hand(tables, cap, bound):
 
 
 def test_a_large_table_is_cut_to_balance_ranks():
-    # Two shards of 5.1 and two of 0.6; uncut, the smaller table would make it 6.1.
+    # Each rank has a shard of 5.1 and one of 0.6. With the smaller table uncut it would be 6.1.
     results = run([cuts(10.0), cuts(1.0)])
     assert results.load.max() == pytest.approx(5.7, abs=1e-9)
     assert len(set(results.ranks[0])) == 2
@@ -70,7 +70,8 @@ def test_shards_bound_to_a_host_lie_on_its_ranks():
 
 
 def test_tables_that_fill_the_memory_of_all_ranks_are_placed():
-    # Largest first to the emptier rank gives 3 + 2 and 3 + 2, and no rank for the last.
+    # Putting the largest first on the emptier rank gives 3 + 2 and 3 + 2: the last table fits
+    # nowhere.
     results = run([[option([1.0], [size])] for size in (3.0, 3.0, 2.0, 2.0, 2.0)], cap=6)
     assert results.memory.tolist() == [[6, 6]]
 
@@ -103,36 +104,39 @@ def test_no_placement_is_two_percent_shorter(seed):
 
 
 def is_feasible(tables, speeds, caps, seconds):
-    """True if a placement takes at most so many seconds, by a mixed integer program. It chooses an
-    option of each table, and how many of its shards, which are alike, lie on each rank."""
+    """True if some placement takes at most ``seconds``, by a mixed integer program. It chooses an
+    option of each table, and the number of its shards on each rank. The shards of an option are
+    alike."""
     ranks = len(speeds)
-    options = [(table, item) for table, cuts_of in enumerate(tables) for item in cuts_of]
+    options = [(table, option) for table, cuts_of in enumerate(tables) for option in cuts_of]
     used, counts = np.eye(len(options)), np.repeat(np.eye(len(options)), ranks, axis=1)
     on_rank = np.tile(np.eye(ranks), len(options))
     shards = np.array([len(option.spans) for _, option in options], float)
     load = on_rank * np.repeat([option.largest for _, option in options], ranks) / speeds[:, None]
     memory = on_rank * np.repeat([option.largest_bytes[0] for _, option in options], ranks)
-    one = np.array([[float(table == at) for at, _ in options] for table in range(len(tables))])
+    one_option = np.array(
+        [[float(table == at) for at, _ in options] for table in range(len(tables))]
+    )
     nothing = np.zeros((ranks, len(options)))
     matrix = np.block(
         [
-            [one, np.zeros((len(tables), counts.shape[1]))],
+            [one_option, np.zeros((len(tables), counts.shape[1]))],
             [-used * shards, counts],
             [nothing, load],
             [nothing, memory],
         ]
     )
     exactly = np.concatenate([np.ones(len(tables)), np.zeros(len(options))])
-    most = np.concatenate([exactly, np.full(ranks, seconds), caps])
-    least = np.concatenate([exactly, np.full(2 * ranks, -np.inf)])
+    upper = np.concatenate([exactly, np.full(ranks, seconds), caps])
+    lower = np.concatenate([exactly, np.full(2 * ranks, -np.inf)])
     solution = milp(
         np.zeros(matrix.shape[1]),
-        constraints=LinearConstraint(matrix, least, most),
+        constraints=LinearConstraint(matrix, lower, upper),
         bounds=Bounds(0, np.concatenate([np.ones(len(options)), np.repeat(shards, ranks)])),
         integrality=np.ones(matrix.shape[1]),
         options={"time_limit": 60},
     )
-    assert solution.status in (0, 2), solution.message  # Optimal, infeasible.
+    assert solution.status in (0, 2), solution.message  # 0: optimal, 2: infeasible.
     return solution.status == 0
 
 
@@ -164,7 +168,7 @@ def test_a_placement_keeps_the_caps_and_is_not_below_the_bound(sizes, ranks, cap
 
 
 def phased(*shards, memory=1.0, bound=0):
-    """A table of shards with seconds of each phase."""
+    """A table of shards, each with seconds for each phase."""
     phases = np.array(shards, float).T
     spans = tuple(((at, at + 1), (0, 4)) for at in range(len(shards)))
     return [Option("row_wise", spans, phases, np.full(len(shards), memory), bound)]
@@ -172,7 +176,7 @@ def phased(*shards, memory=1.0, bound=0):
 
 @pytest.mark.parametrize("swaps", [False, True], ids=["moves", "swaps"])
 def test_changes_shorten_the_step_of_a_bad_placement(swaps):
-    # Both phases are short if each rank has a table of either kind; memory of 2 allows swaps only.
+    # Both phases are short if each rank has a table of each kind. Memory of 2 allows only swaps.
     tables = [phased((2, 0)), phased((2, 0)), phased((0, 2)), phased((0, 2))]
     ranks = Ranks(np.ones(2), np.full((1, 2), 2.0 if swaps else 9.0), 2)
     placement = Placement(tables, ranks)
@@ -245,9 +249,9 @@ def test_past_the_time_limit_no_placement_but_the_first_is_made():
 
 
 def test_a_search_reads_the_clock_in_each_of_its_loops():
-    # Each further reading allows one more start, change, option or perturbation.
+    # Every start, change, option and perturbation reads the clock once more.
     generator = np.random.default_rng(0)
-    tables = [cuts(float(item)) for item in generator.lognormal(1, 1, 12)]
+    tables = [cuts(float(seconds)) for seconds in generator.lognormal(1, 1, 12)]
 
     def readings(count):
         clock = Clock(count)
@@ -271,7 +275,7 @@ def test_a_search_reads_the_clock_in_each_of_its_loops():
 
 
 def test_without_room_a_search_past_its_time_limit_gives_up():
-    # 60 tables fill all ranks but for a table that fits none; every failed pass reads the clock.
+    # 60 tables fill the ranks, and one more table fits none. Every failed pass reads the clock.
     tables = [cuts(1.0, memory=4.0) for _ in range(60)] + [[option([1.0], [70.0])]]
     clocks = Clock(1), Clock(10**9)
     for clock in clocks:
@@ -281,7 +285,7 @@ def test_without_room_a_search_past_its_time_limit_gives_up():
 
 
 def test_placements_are_compared_by_what_the_caller_measures():
-    # The caller finds each placement shorter than the one before.
+    # The caller measures each placement as shorter than the one before.
     tables = [cuts(10.0), cuts(5.0), cuts(1.0)]
     measured = []
 

@@ -1,4 +1,4 @@
-"""Constraints of plans of serving."""
+"""Constraints of serving plans."""
 
 from embershard.errors import InputError
 from embershard.planner import parse_constraints

@@ -1,4 +1,4 @@
-"""Plans of serving: by hand, against an exhaustive search, and what is refused."""
+"""Serving plans: by hand, against an exhaustive search, and what is refused."""
 
 import re
 from itertools import product
@@ -140,7 +140,7 @@ def test_rows_are_cut_only_if_memory_asks_for_it():
 
 
 def test_a_heavy_table_is_replicated_on_all_devices_with_room():
-    # Each device has room for one table; cut by columns, each part would look up all ids.
+    # Each device has room for one table. If cut by columns, each part would look up all ids.
     tables = [table_spec("hot", 100), table_spec("cold", 100), table_spec("cool", 100)]
     solution = solved(tables, [80, 30, 30], 4, memory=100 * 12 * 3 // 2)
     assert len(places(solution)["hot"]) == 2
@@ -173,7 +173,7 @@ def test_replicas_go_to_the_device_with_fewest_bytes_so_far():
     named = {table.spec.name: table for table in problem.tables}
     batches = Batches(np.array([[4.0, 12.0]]), np.zeros((1, 2)), 1.0)
     seconds, read = device_seconds(shards, named, batches, 2)
-    # Chunks of 1.5 ids: 4 ids of fixed, then to 1, 1, 1, 0, 1, 0, 1, 0 by bytes.
+    # Device 0 reads 4 ids of fixed. Chunks of 1.5 ids then go to 1, 1, 1, 0, 1, 0, 1, 0 by bytes.
     assert seconds[0] == pytest.approx([8.5e-6, 7.5e-6])
     assert read[0] == pytest.approx([8.5 * 12, 7.5 * 12])
 
@@ -182,7 +182,7 @@ def test_replicas_go_to_the_device_with_fewest_bytes_so_far():
     ("devices", "kind", "parts"),
     {
         "cpu": (2, "cpu", ["800 bytes short", "1,800", "'a' 1,200 bytes, 'b' 600", "400 bytes"]),
-        # Rows of 12 bytes are 16 on a GPU.
+        # Rows of 12 bytes take 16 on a GPU.
         "cuda": (1, "cuda", ["1,432 bytes short", "2,432 bytes", "'a' 1,616 bytes, 'b' 816"]),
     },
 )

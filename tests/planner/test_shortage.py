@@ -1,4 +1,4 @@
-"""Refusals for memory: the total shortage first; and that what fits by hand is not refused."""
+"""Refusals for lack of memory name the total shortage first. What fits by hand is not refused."""
 
 import re
 
@@ -49,12 +49,12 @@ ON_DEVICE, ON_HOST = option(10, 0), option(1, 9)
     },
 )
 def test_the_shortage_of_each_kind_of_memory_is_the_least(tables, caps, short):
-    # Of 4 tables, those on the host leave 1 byte each on a device.
+    # Each of the 4 tables leaves 1 byte on a device if it lies on the host.
     assert short_bytes(tables, np.array(caps, float)[:, None]) == pytest.approx(short)
 
 
 def test_terabytes_that_are_missing_come_first():
-    # 5 tables of 2**40 bytes, with states of 4 of 256 bytes; 0.6 TB of devices and 0.2 TB of hosts.
+    # 5 tables of 2**40 bytes, with 4 bytes of state for 256. Devices have 0.6 TB, hosts 0.2 TB.
     machine = machine_of().model_copy(update={"host_memory_rate": 1e9})
     topology = Topology(8, "cuda", 75 * 10**9, 25 * 10**9, machine=machine)
     planner = EmbeddingShardingPlanner(topology, 8, storage_reservation=0.0)
@@ -65,16 +65,16 @@ def test_terabytes_that_are_missing_come_first():
     match = re.match(r"plan: ([^ ]+) MB short \(.*? of device memory and ([^ ]+) MB of", reason)
     assert match, reason
     megabytes = float(match[1].replace(",", ""))
-    assert megabytes == pytest.approx((needed - 8e11) / 1e6, rel=1e-3)  # 4.78 TB.
+    assert megabytes == pytest.approx((needed - 8e11) / 1e6, rel=1e-3)  # 4.78 TB
     assert float(match[2].replace(",", "")) == pytest.approx(megabytes, rel=1e-3)
 
 
 def test_a_search_that_fails_is_no_proof_that_memory_is_short():
-    # Of three tables of 2,440 bytes one has no rank, although they take 7,320 of 8,000.
-    whole = {f"t{at}": ParameterConstraints(sharding_types=["table_wise"]) for at in range(3)}
+    # One of three tables of 2,440 bytes fits no rank, although all take only 7,320 of 8,000 bytes.
+    uncut = {f"t{at}": ParameterConstraints(sharding_types=["table_wise"]) for at in range(3)}
     parts = "found no placement", "7,320 bytes", "8,000 bytes", "table 't2' lacks 880 bytes"
     with refused(PlannerError, *parts, "sharding types than table_wise"):
-        planner_of(2, batch_size=4, ddr_cap=4_000, constraints=whole).plan(
+        planner_of(2, batch_size=4, ddr_cap=4_000, constraints=uncut).plan(
             model_of((50, 8), (50, 8), (50, 8)), sharders()
         )
 
@@ -84,10 +84,10 @@ def test_a_search_that_fails_is_no_proof_that_memory_is_short():
     {"memory that is short in all": (0, 20), "a table without room": (1, 1)},
 )
 def test_past_the_time_limit_a_refusal_searches_no_more(limit, tables):
-    # 1.3 MB in all on ranks of 0.3 MB, or a table of 0.9 MB that fits no rank of 0.6 MB.
-    whole = {"t0": ParameterConstraints(sharding_types=["table_wise"])}
+    # 2.6 MB in all for four ranks of 0.3 MB, or a table of 0.74 MB that fits no rank of 0.6 MB.
+    uncut = {"t0": ParameterConstraints(sharding_types=["table_wise"])}
     memory = 300_000 if limit == 0 else 600_000
-    planner = planner_of(4, ddr_cap=memory, constraints=whole)
+    planner = planner_of(4, ddr_cap=memory, constraints=uncut)
     planner._timeout, planner._clock = 10.0, Clock(limit)
     with pytest.raises(PlannerError):
         planner.plan(model_of((20_000, 8), *[(2_000, 8)] * tables), sharders())
@@ -95,11 +95,11 @@ def test_past_the_time_limit_a_refusal_searches_no_more(limit, tables):
 
 
 def row_wise_memory(model, planner, sizes, local):
-    """Bytes of both kinds of memory of each rank by kernel and table, ``(tables, kinds, ranks)``,
-    as ``price`` says of plans by hand."""
+    """Bytes of each table in both kinds of memory of each rank, ``(tables, kinds, ranks)``, by
+    kernel. ``price`` computes them from plans by hand."""
     configs, ranks = model["sparse"], len(planner._topology.devices)
 
-    def held(kernel):
+    def memory_of(kernel):
         cuts = construct_module_sharding_plan(
             configs,
             {f"t{at}": row_wise(compute_kernel=kernel) for at in range(len(sizes))},
@@ -111,17 +111,18 @@ def row_wise_memory(model, planner, sizes, local):
         placement = problem.placement_of(plan)
         return np.array([option.memory for (option,) in placement.options])
 
-    return {kernel: held(kernel) for kernel in KERNELS}
+    return {kernel: memory_of(kernel) for kernel in KERNELS}
 
 
 def greedy_row_wise(memory, caps, order, kernels):
-    """The kernel of each table if every one takes the first that fits; None: one has no room."""
-    held, chosen = np.zeros_like(caps), dict[str, str]()
+    """Kernel of each table if every table takes the first kernel that fits. None: a table does not
+    fit."""
+    used, chosen = np.zeros_like(caps), dict[str, str]()
     for table in order:
-        fitting = [k for k in kernels if (held + memory[k][table] <= caps).all()]
+        fitting = [k for k in kernels if (used + memory[k][table] <= caps).all()]
         if not fitting:
             return None
-        held += memory[fitting[0]][table]
+        used += memory[fitting[0]][table]
         chosen[f"t{table}"] = fitting[0]
     return chosen
 
@@ -135,7 +136,7 @@ def both_kinds(devices, local, batch_size=16):
 
 
 def random_case(seed):
-    """Tables and ranks with about as much memory as some row-wise plan takes."""
+    """Tables, and ranks with about the memory that some row-wise plan takes."""
     random = np.random.default_rng(seed)
     ranks = int(random.choice([1, 2, 4, 8]))
     local = int(random.choice([size for size in (1, 2, 4, 8) if ranks % size == 0]))
@@ -145,10 +146,10 @@ def random_case(seed):
     memory = row_wise_memory(model_of(*sizes), both_kinds(plenty, local), sizes, local)
     on_host = random.random(len(sizes)) < random.uniform(0, 0.9)
     hosts = str(random.choice(KERNELS[1:]))
-    taken = sum(memory[hosts if there else "fused"][at] for at, there in enumerate(on_host))
+    used = sum(memory[hosts if there else "fused"][at] for at, there in enumerate(on_host))
     slack = random.choice([1.02, 1.05, 1.15])
     unequal = random.uniform(1, random.choice([1, 1.3]), (2, ranks))
-    return sizes, local, memory, np.floor(taken * slack * unequal) + 100
+    return sizes, local, memory, np.floor(used * slack * unequal) + 100
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -177,7 +178,7 @@ def devices(draw):
     hosts, local = draw(st.integers(1, 2)), draw(st.integers(1, 4))
     sizes = st.integers(1, 400_000)
     memory = draw(st.lists(sizes, min_size=hosts * local, max_size=hosts * local))
-    return local, [Device(memory_bytes=item) for item in memory]
+    return local, [Device(memory_bytes=size) for size in memory]
 
 
 @pytest.mark.slow
@@ -218,19 +219,19 @@ def test_less_memory_than_a_refusal_asks_for_is_refused_too(sizes, ranks, kept, 
 
 
 def test_every_rank_raises_the_error_of_the_rank_that_plans(workers):
-    told = workers.run(2, refusals)
-    assert told[0] == told[1]
-    (memory, short), (user, own) = told[0]
+    results = workers.run(2, refusals)
+    assert results[0] == results[1]
+    (memory, short), (user, own_message) = results[0]
     assert memory is PlannerError
     assert re.match(r"rank 0: plan: .* bytes short", short)
-    assert (user, own) == (InputError, "rank 0: from a class that only rank 0 knows")
+    assert (user, own_message) == (InputError, "rank 0: from a class that only rank 0 knows")
 
 
 def refusals(env):
     class OwnError(InputError):
         pass
 
-    def own():
+    def raise_own_error():
         raise OwnError("from a class that only rank 0 knows")
 
     def plan():
@@ -238,9 +239,9 @@ def refusals(env):
             model_of((500, 8), (1000, 8)), sharders(), env.process_group
         )
 
-    told = []
-    for call in (plan, lambda: from_rank_0(env.process_group, own)):
+    results = []
+    for call in (plan, lambda: from_rank_0(env.process_group, raise_own_error)):
         with pytest.raises(InputError) as error:
             call()
-        told.append((error.type, str(error.value)))
-    return told
+        results.append((error.type, str(error.value)))
+    return results

@@ -1,4 +1,4 @@
-"""Topologies and constraints that are refused."""
+"""Topologies and constraints: accepted forms, and those that are refused."""
 
 import numpy as np
 import torch
@@ -93,7 +93,7 @@ def test_arrays_and_sets_are_taken_as_their_lists():
 
 
 def test_numpy_numbers_are_taken_as_pythons():
-    # int32 and int8 would overflow: 2**31 - 1 and a byte more, 100 + 100.
+    # int32 would overflow at 2**31 - 1 + 1, and int8 at 100 + 100.
     memory = Device(memory_bytes=np.int32(2**31 - 1), speed=np.float32(0.5))
     topology = Topology(np.int64(2), local_world_size=np.int8(1), devices=[memory] * 2)
     assert topology.devices == (Device(memory_bytes=2**31 - 1, speed=0.5),) * 2
@@ -102,7 +102,7 @@ def test_numpy_numbers_are_taken_as_pythons():
     )
     assert sum(constraints.pooling_factors) == 200
     numbers = [topology.world_size, topology.local_world_size, topology.devices[0].memory_bytes]
-    assert {type(item) for item in [*numbers, constraints.min_partition]} == {int}
+    assert {type(number) for number in [*numbers, constraints.min_partition]} == {int}
 
 
 def test_access_counts_may_require_a_gradient():

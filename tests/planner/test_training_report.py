@@ -37,12 +37,15 @@ def test_the_step_counts_a_ranks_own_batch_and_dense_part():
     )
     planner.plan(model_of((1000, 64)), sharders())
     # 64 bags of 3 ids, and their vectors of 256 bytes.
-    own = 1e-3 + 192 * 1e-6 + 64 * 2e-6 + 64 * 256 * 1e-9
+    batch_seconds = 1e-3 + 192 * 1e-6 + 64 * 2e-6 + 64 * 256 * 1e-9
     report = planner.report
-    assert report.common_seconds == pytest.approx(5e-3 + own)
-    assert report.step_seconds == pytest.approx(sum(report.phase_seconds) + 5e-3 + own)
-    said = f"every rank also takes {1e3 * own:.3f} ms to send the ids of its batch and receive the "
-    assert f"{said}vectors, 5.000 ms of the dense part; the whole step: " in report.to_text()
+    assert report.common_seconds == pytest.approx(5e-3 + batch_seconds)
+    assert report.step_seconds == pytest.approx(sum(report.phase_seconds) + 5e-3 + batch_seconds)
+    message = (
+        f"every rank also takes {1e3 * batch_seconds:.3f} ms to send the ids of its batch and "
+        "receive the vectors, 5.000 ms of the dense part; the whole step: "
+    )
+    assert message in report.to_text()
 
 
 def test_the_report_of_a_plan_is_made_once():
@@ -61,11 +64,11 @@ def test_the_seconds_of_a_rank_are_lookups_updates_and_messages():
     planner = EmbeddingShardingPlanner(topology, 64, constraints={"t0": whole})
     planner.plan(model_of((1000, 8)), sharders())
     (costs,) = (rank.costs for rank in planner.report.ranks if rank.parts)
-    # 128 ids, 1 us and a line of 64 bytes of 1 ns each, and 128 bags of 10 ns, there and back.
+    # 128 ids take 1 us and a line of 64 bytes of 1 ns each, 128 bags take 10 ns each.
     kernel = 128 * 1.064e-6 + 128 * 1e-8
     assert (costs.forward_seconds, costs.backward_seconds) == pytest.approx((kernel, kernel))
-    # Ids of 8 bytes and lengths of 4, vectors of 32 and their gradients; 1e9 bytes a second for
-    # the half that comes from the other host, and the exchange: 20 ns an id, 0.3 ns a byte.
+    # Ids of 8 bytes, lengths of 4, vectors of 32 and their gradients. Half of these bytes come from
+    # the other host at 1e9 bytes a second. The exchange takes 20 ns an id and 0.3 ns a byte.
     ids, vectors = 128 * 8 + 128 * 4, 128 * 32
     messages = (ids + 2 * vectors) / 2 / 1e9 + 128 * 2e-8 + vectors * 3e-10
     assert costs.message_seconds == pytest.approx(messages)
@@ -83,7 +86,7 @@ def test_the_report_lists_ranks_and_the_heaviest_tables_first():
     with refused(InputError, "report", "got no plan"):
         _ = planner.report
     planner.plan(model_of((1000, 8), (1000, 256)), sharders())
-    # Lookups and updates of 128 ids: 1 us and 1 ns a byte of a line each, and 10 ns a bag.
+    # Lookups and updates of 128 ids: each id takes 1 us and 1 ns a byte of its lines, a bag 10 ns.
     light, heavy = (2 * (128 * (1e-6 + size * 1e-9) + 128e-8) for size in (64, 1024))
     report = planner.report
     assert sorted(rank.seconds for rank in report.ranks) == pytest.approx([light, heavy])

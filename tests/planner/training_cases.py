@@ -66,7 +66,7 @@ def kernel_table(**kwargs):
 
 
 class Clock:
-    """Time stands still for a number of readings, and is over after them."""
+    """A clock that stands still for a number of readings and is far ahead after them."""
 
     def __init__(self, readings_max):
         self.readings, self._readings_max = 0, readings_max

@@ -1,4 +1,4 @@
-"""What worker processes run; see workers.py."""
+"""Cases that worker processes run; see workers.py."""
 
 from contextlib import contextmanager
 from dataclasses import replace
@@ -53,7 +53,7 @@ def collection_of(case, device="cpu"):
 
 
 def plan_of(case, generator=None, world_size=2, local_size=None, **generators):
-    """Every table cut alike, but for those named."""
+    """A plan that cuts every table alike, except those named in ``generators``."""
     tables = {name: generators.get(name, generator) for name, *_ in case.tables}
     return construct_module_sharding_plan(
         collection_of(case, "meta"), tables, world_size=world_size, local_size=local_size
@@ -61,7 +61,8 @@ def plan_of(case, generator=None, world_size=2, local_size=None, **generators):
 
 
 def values_of(output, features):
-    """Of a sharded collection: pooled columns, or the vectors of all ids, their lists checked."""
+    """Output of a collection: pooled columns, or the vectors of all ids after a check of their
+    lists."""
     if isinstance(output, KeyedTensor):
         return output.values()
     for name, lists in output.items():
@@ -81,12 +82,12 @@ def features_of(case, batch):
 
 
 def on_device(env, features):
-    """As a loader gives them: lengths are known on the host if they go elsewhere."""
+    """Moves features to the device as a loader does: their lengths are known on the host."""
     return features if env.device.type == "cpu" else features.sync().to(env.device)
 
 
 def variable_features_of(case, batch):
-    """Of what ``make_variable`` gave for one rank."""
+    """Features of one rank's batch of ``make_variable``."""
     weights = torch.cat([weights for _, _, weights, _ in batch.values()])
     return KeyedJaggedTensor(
         list(batch),
@@ -113,8 +114,8 @@ def shard(env, module, plan, optimizer="sgd", comms=None):
 
 
 def train(env, case, plan, variable=None):
-    """Outputs of each step, and the shards and replicas of this rank in the end, each with its
-    optimizer state."""
+    """Outputs of each step, and this rank's final shards and replicas, each with its optimizer
+    state."""
     module = shard(env, collection_of(case), plan, case.optimizer)
     dense = list(module.parameters())
     kind = {"adagrad": torch.optim.Adagrad, "rowwise_adagrad": RowWiseAdagrad}.get(case.optimizer)
@@ -136,7 +137,7 @@ def train(env, case, plan, variable=None):
             optimizer.step()
             optimizer.zero_grad()
         outputs.append(output.detach())
-    shards = held(module, optimizer)
+    shards = local_state(module, optimizer)
     tables = module.embeddings if case.is_sequence else module.embedding_bags
     cut = {shard.table for shard, *_ in shards}
     replicas = {
@@ -147,13 +148,13 @@ def train(env, case, plan, variable=None):
 
 
 def vectors_of_each(env, case, plan, batches):
-    """Of the pooled vectors of this rank, those of each batch."""
+    """Pooled vectors of each batch on this rank."""
     module = shard(env, collection_of(case), plan)
     return [module(batch).values().detach() for batch in batches]
 
 
 def gradients_of_two_types(env, case, plan):
-    """Of a parameter of each type, whose gradient on a rank is its number."""
+    """Gradients of a bfloat16 and a float64 parameter. Each rank's own gradient is its number."""
     model = nn.ModuleDict({"sparse": collection_of(case)})
     for name, dtype in (("bf16", torch.bfloat16), ("fp64", torch.float64)):
         model.register_parameter(name, nn.Parameter(torch.zeros(2, dtype=dtype)))
@@ -166,7 +167,7 @@ def gradients_of_two_types(env, case, plan):
 
 
 class TwoCollections(nn.Module):
-    """Two collections of the same tables; a dense parameter, and one that is not used."""
+    """Two collections of the same tables, a dense parameter, and a parameter that is not used."""
 
     def __init__(self, case):
         super().__init__()
@@ -189,8 +190,9 @@ def model_parallel(env, case, plans, model=None):
 
 
 def train_model(env, case, plans):
-    """Of each step: outputs of both collections, exchanges of inputs, the gradient of the scale
-    for this rank's loss alone and after backward, and that of the unused parameter."""
+    """Results of each step: outputs of both collections, number of exchanges of inputs, this rank's
+    own gradient of the scale, its gradient after backward, and the gradient of the unused
+    parameter."""
     parallel = model_parallel(env, case, plans)
     steps = []
     for ranks in case.batches:
@@ -205,8 +207,8 @@ def train_model(env, case, plans):
 
 
 def gradient_that_rank_0_alone_has(env, case, plans):
-    """The gradient of the scale for this rank's loss alone and after backward; the loss of other
-    ranks reaches the collections only."""
+    """This rank's own gradient of the scale, and its gradient after backward. Only the loss of rank
+    0 depends on the scale."""
     parallel = model_parallel(env, case, plans)
     first, second = parallel(features_of(case, case.batches[0][env.rank]))
     loss = first.sum() + second.sum()
@@ -215,8 +217,8 @@ def gradient_that_rank_0_alone_has(env, case, plans):
 
 
 def gradient_of_unfrozen(env, case, plans):
-    """The gradient of the scale for this rank's loss alone and after backward. It was frozen, as
-    all dense parameters, when the model was sharded and in its first step."""
+    """This rank's own gradient of the scale, and its gradient after backward. All dense parameters
+    were frozen when the model was sharded and in its first step."""
     model = TwoCollections(case)
     for parameter in (model.scale, model.unused):
         parameter.requires_grad_(False)
@@ -247,7 +249,8 @@ class BothKinds(nn.Module):
 
 
 def train_both_kinds(env, case, plans):
-    """Of each step: exchanges of inputs, pooled columns, and sums of the lists of vectors."""
+    """Results of each step: number of exchanges of inputs, pooled columns, and sums of the lists of
+    vectors."""
     parallel = DistributedModelParallel(
         BothKinds(case),
         env,
@@ -274,8 +277,8 @@ def train_both_kinds(env, case, plans):
 
 
 def gradient_after_failed_backward(env, case, plans):
-    """The gradient of the scale for this rank's loss alone and after backward, in the step after
-    one whose backward pass raised once the scale had its gradient."""
+    """This rank's own gradient of the scale, and its gradient after backward. The step before
+    failed in its backward pass after the scale had its gradient."""
     parallel = model_parallel(env, case, plans)
     scale, unused = parallel.module.scale, parallel.module.unused
 
@@ -295,11 +298,12 @@ def gradient_after_failed_backward(env, case, plans):
 
 
 class FailedBackwardError(Exception):
-    """That a hook raises."""
+    """Raised by a hook in the backward pass."""
 
 
 def exchanges_of_arguments(env, case, plans, arguments):
-    """Exchanges of inputs of each step; ``arguments(rank, step, features, others)``."""
+    """Number of exchanges of inputs in each step. ``arguments(rank, step, features, others)``
+    returns the model's arguments."""
     parallel = model_parallel(env, case, plans)
     exchanges = []
     for step, ranks in enumerate(case.batches):
@@ -314,7 +318,7 @@ def exchanges_of_arguments(env, case, plans, arguments):
 
 @contextmanager
 def count_exchanges(group):
-    """Calls of all_to_all_single in a group."""
+    """Yields a list that collects the calls of all_to_all_single in a group."""
     called, original = [], dist.all_to_all_single
 
     def counting(*args, **kwargs):
@@ -329,8 +333,9 @@ def count_exchanges(group):
         dist.all_to_all_single = original
 
 
-def held(module, optimizer=None):
-    """The shards of this rank: weight, and Adagrad's state; of the dense kernel ``optimizer``'s."""
+def local_state(module, optimizer=None):
+    """Shard, weight and optimizer state of each local shard. The state is Adagrad's, or that of
+    ``optimizer`` for the dense kernel."""
     return [
         (
             local_shard.shard,
@@ -360,8 +365,8 @@ def sharded(env, case, plan, settings=None, **options):
 
 
 def save_and_read(env, case, plan, folder, gives_group=True):
-    """Train and save; the shards of this rank, and the state of replicated tables. The number of
-    the error if it cannot be saved."""
+    """Trains and saves. Returns this rank's shards and the state of replicated tables, or the errno
+    if saving fails."""
     parallel = sharded(env, case, plan)
     optimizer = dense_optimizer(parallel)
     for step, ranks in enumerate(case.batches):
@@ -376,26 +381,26 @@ def save_and_read(env, case, plan, folder, gives_group=True):
         save_state(parallel, folder, optimizer=optimizer, group=group)
     except OSError as error:
         return error.errno
-    return held(parallel.module["sparse"]), replicated(parallel, optimizer)
+    return local_state(parallel.module["sparse"]), replicated(parallel, optimizer)
 
 
 def load_and_read(env, case, plan, folder, gives_group=True):
-    """The shards of this rank after loading, what was reported, and the state of replicated
-    tables; or the message."""
+    """Loads a state. Returns this rank's shards, the messages of loading, and the state of
+    replicated tables; or the error message."""
     parallel = sharded(env, case, plan)
     for local in parallel.module["sparse"].local_shards():
         local.weight.fill_(torch.nan)
     optimizer = dense_optimizer(parallel)
     try:
         group = env.process_group if gives_group else None
-        said = load_state(parallel, folder, optimizer=optimizer, group=group)
+        messages = load_state(parallel, folder, optimizer=optimizer, group=group)
     except DataError as error:
         return str(error)
-    return held(parallel.module["sparse"]), said, replicated(parallel, optimizer)
+    return local_state(parallel.module["sparse"]), messages, replicated(parallel, optimizer)
 
 
 def replicated(parallel, optimizer):
-    results = {name: item.detach() for name, item in parallel.named_parameters()}
+    results = {name: parameter.detach() for name, parameter in parallel.named_parameters()}
     for name, named_parameter in parallel.named_parameters():
         results |= {
             f"{name} {key}": value for key, value in optimizer.state[named_parameter].items()

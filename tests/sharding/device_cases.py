@@ -1,4 +1,4 @@
-"""What worker processes run on devices; see workers.py."""
+"""Cases that worker processes run on devices; see workers.py."""
 
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,7 +24,7 @@ from tests.sharding.cases import (
     sharded,
     train,
 )
-from tests.sharding.elsewhere import elsewhere, here, host_reads
+from tests.sharding.elsewhere import elsewhere, host_reads, to_cpu
 from tests.sharding.pipeline_cases import (
     CPU,
     Batch,
@@ -37,11 +37,11 @@ from tests.sharding.pipeline_cases import (
 from tests.sharding.reference import EPS, LEARNING_RATE, loss_of
 
 CAPTURABLE_ON = "_get_capturable_supported_devices"
-"""Of torch."""
+"""Name of torch's function that lists devices with capturable optimizers."""
 
 
 def _on_cuda(env, backend):
-    """The ranks on a GPU each with NCCL; all on the first with gloo."""
+    """The ranks with one GPU each for NCCL, or all on the first GPU for gloo."""
     torch.cuda.set_device(0 if backend == "gloo" else env.rank)
     return _ranks_on_cuda(env, backend)
 
@@ -73,18 +73,19 @@ def train_on_cuda(env, case, plan, backend):
 
 def train_elsewhere(env, case, plan):
     with elsewhere(env) as ranks:
-        return here(train(ranks, case, plan))
+        return to_cpu(train(ranks, case, plan))
 
 
 def train_with_default_meta(env, case, plan):
-    """Training in which torch makes tensors on meta unless it is told where."""
+    """Trains while torch's default device is meta."""
     with torch.device("meta"):
         return train(env, case, plan)
 
 
 def load_capturable_elsewhere(env, case, plan, folder):
-    """What loading says of state that Adam has on CPU, and where step counts and the rest are of
-    two of them elsewhere: a capturable one and, of the last parameter, a plain one."""
+    """Loads state that Adam saved on CPU into two Adams elsewhere: a capturable one, and a plain
+    one for the last parameter. Returns the messages of loading, and the devices of each parameter's
+    state."""
     parallel = sharded(env, case, plan)
     adam = two_adams(parallel)
     for parameter in parallel.parameters():
@@ -95,9 +96,11 @@ def load_capturable_elsewhere(env, case, plan, folder):
         patch.setattr(modules["torch.optim.adam"], CAPTURABLE_ON, lambda: ["lazy"])
         parallel = sharded(ranks, case, plan)
         adam = two_adams(parallel, capturable=True)
-        said = load_state(parallel, folder, optimizer=adam)
-        *first, last = (adam.state[item] for item in parallel.parameters())
-        return said, [{key: str(e.device) for key, e in state.items()} for state in (*first, last)]
+        messages = load_state(parallel, folder, optimizer=adam)
+        *first, last = (adam.state[parameter] for parameter in parallel.parameters())
+        return messages, [
+            {key: str(tensor.device) for key, tensor in state.items()} for state in (*first, last)
+        ]
 
 
 def two_adams(parallel, **settings):
@@ -119,14 +122,14 @@ def pipeline_of_another_device(env, case, plan):
 
 
 def train_positions_elsewhere(env, case, plan):
-    """What training with position weights gives, on CPU too."""
+    """Results of training with position weights, elsewhere and on CPU."""
     with elsewhere(env) as ranks:
-        result = here(processor_cases.train(ranks, case, plan, is_dict=False))
+        result = to_cpu(processor_cases.train(ranks, case, plan, is_dict=False))
     return result, processor_cases.train(env, case, plan, is_dict=False)
 
 
 def reads_of_steps(env, case, plan):
-    """Host reads of each step of a collection, in forward and in backward."""
+    """Number of host reads in forward and in backward, for each step of a collection."""
     with elsewhere(env) as ranks:
         module = sharded(ranks, case, plan).module["sparse"]
         results = []
@@ -148,16 +151,17 @@ def time_elsewhere(env, case, plan):
 
 def save_elsewhere(env, case, plan, folder):
     with elsewhere(env) as ranks:
-        return here(save_and_read(ranks, case, plan, folder))
+        return to_cpu(save_and_read(ranks, case, plan, folder))
 
 
 def load_elsewhere(env, case, plan, folder):
     with elsewhere(env) as ranks:
-        return here(load_and_read(ranks, case, plan, folder))
+        return to_cpu(load_and_read(ranks, case, plan, folder))
 
 
 def streams_of_pipeline(env, case, plans):
-    """When batches are fetched and the model runs, and how that lies to the stream of inputs."""
+    """Order of a pipeline's fetches and calls of the model. Checks that only fetches run in the
+    stream of inputs."""
     log, inside = [], []
 
     class Recorded:
@@ -166,7 +170,7 @@ def streams_of_pipeline(env, case, plans):
 
         @contextmanager
         def entered(self, *, after_model):
-            assert after_model == (log.count("model") < 2)  # Then no batch is on its way.
+            assert after_model == (log.count("model") < 2)  # The queue is empty until then.
             inside.append(True)
             try:
                 yield
@@ -186,7 +190,7 @@ def streams_of_pipeline(env, case, plans):
             assert not inside
             assert bool(tensors) == (
                 log.count("model") > 0
-            )  # The first step exchanges in the model.
+            )  # The first step exchanges inputs in the model.
             log.append("leave")
 
     parallel = build(env, case, plans)
@@ -204,7 +208,7 @@ def streams_of_pipeline(env, case, plans):
 
 
 class OfTuples(Model):
-    """Its batches are what pipelines copy to a device."""
+    """A model whose batches are tuples, which pipelines copy to a device."""
 
     def forward(self, batch):
         features, factor = batch
@@ -212,13 +216,13 @@ class OfTuples(Model):
 
 
 def piped_and_plain(env, case, plans, backend=None):
-    """Outputs and state of a pipeline over batches on the host, and of a loop."""
+    """Outputs and state of a pipeline over batches on the host, and of a plain loop."""
     env = env if backend is None else _on_cuda(env, backend)
     results = []
     for is_piped in (True, False):
         parallel = build(env, case, plans, OfTuples)
         optimizer = torch.optim.SGD(parallel.parameters(), lr=0.01)
-        batches = ((item.sparse["ids"], item.factor) for item in batches_of(env, case))
+        batches = ((batch.sparse["ids"], batch.factor) for batch in batches_of(env, case))
         if is_piped:
             outputs = drain(TrainPipelineSparseDist(parallel, optimizer, env.device), batches)
         else:
@@ -238,7 +242,7 @@ def save_on_cuda(env, case, plan, folder, backend):
 
 
 def sharded_and_whole_on_cuda(env, case, plan, optimizer):
-    """Outputs of each step of an optimizer that CPU does not have."""
+    """Outputs of each step, sharded and whole, for an optimizer that CPU does not have."""
     env = _on_cuda(env, "nccl")
     settings = {"optimizer": optimizer, "learning_rate": LEARNING_RATE, "eps": EPS}
     module = sharded(env, case, plan, settings).module["sparse"]
@@ -249,7 +253,7 @@ def sharded_and_whole_on_cuda(env, case, plan, optimizer):
     results = []
     for step, ranks in enumerate(case.batches):
         features = on_device(env, features_of(case, ranks[env.rank]))
-        outputs = [item(features).values() for item in (module, whole)]
+        outputs = [collection(features).values() for collection in (module, whole)]
         for output in outputs:
             loss_of(output, step).backward()
         results.append(_on_cpu(outputs))

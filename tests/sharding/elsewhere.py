@@ -1,8 +1,8 @@
-"""A stand-in for a CUDA device: tensors that mix with those of the CPU as little as CUDA's do.
+"""A stand-in for a CUDA device. As on CUDA, its tensors do not mix with those of the CPU.
 
-An ``Elsewhere`` wraps a tensor of the CPU and says that it lies on device ``lazy``. Operators run
-on what it wraps. As on CUDA, an operator that gets tensors of both devices raises, apart from
-copies, indices and numbers. ``host_reads`` holds what would make a host wait for its device.
+An ``Elsewhere`` wraps a CPU tensor and claims to lie on device ``lazy``. Operators run on the
+wrapped tensor. An operator that gets tensors of both devices raises, except for copies, indices and
+numbers. ``host_reads`` collects the operators that would make the host wait for the device.
 """
 
 from contextlib import contextmanager
@@ -25,51 +25,55 @@ SIZED_BY_DATA = (
     ATEN.repeat_interleave.Tensor,
 )
 host_reads = []
-"""Operators, of this process."""
+"""Operators that ran in this process and would have read on the host."""
 
 
 class Elsewhere(torch.Tensor):
     @staticmethod
-    def __new__(cls, held):
+    def __new__(cls, inner):
         return torch.Tensor._make_wrapper_subclass(
             cls,
-            held.shape,
-            strides=held.stride(),
-            storage_offset=held.storage_offset(),
-            dtype=held.dtype,
+            inner.shape,
+            strides=inner.stride(),
+            storage_offset=inner.storage_offset(),
+            dtype=inner.dtype,
             device=DEVICE,
         )
 
-    def __init__(self, held):
-        self.held = held
+    def __init__(self, inner):
+        self.inner = inner
 
     def __repr__(self):
-        return f"Elsewhere({self.held})"
+        return f"Elsewhere({self.inner})"
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if func in SIZED_BY_DATA and kwargs.get("output_size") is None:
             host_reads.append(func)
-        if func is ATEN.index.Tensor and any(_is_mask(value) for value in args[1]):
+        if func is ATEN.index.Tensor and any(_is_mask(index) for index in args[1]):
             host_reads.append(func)
         arguments = []
         tree_map_only(torch.Tensor, arguments.append, (args, kwargs))
-        ours = {id(value.held): value for value in arguments if isinstance(value, Elsewhere)}
+        wrappers = {
+            id(tensor.inner): tensor for tensor in arguments if isinstance(tensor, Elsewhere)
+        }
         if func not in OF_BOTH:
-            strangers = [e for e in arguments if not isinstance(e, Elsewhere) and e.dim()]
-            assert not strangers, f"{func}: expected tensors of one device, got those of two"
+            cpu_tensors = [
+                tensor for tensor in arguments if not isinstance(tensor, Elsewhere) and tensor.dim()
+            ]
+            assert not cpu_tensors, f"{func}: expected tensors of one device, got those of two"
         to = kwargs.get("device")
         if to is not None:
             kwargs = {**kwargs, "device": torch.device("cpu")}
-        args, kwargs = tree_map_only(Elsewhere, lambda value: value.held, (args, kwargs))
+        args, kwargs = tree_map_only(Elsewhere, lambda tensor: tensor.inner, (args, kwargs))
         result = func(*args, **kwargs)
         if to is not None and to.type == "cpu":
             host_reads.append(func)
             return result
 
-        def wrapped(item):
-            return ours[id(item)] if id(item) in ours else Elsewhere(item)
+        def wrapped(tensor):
+            return wrappers[id(tensor)] if id(tensor) in wrappers else Elsewhere(tensor)
 
         return tree_map_only(torch.Tensor, wrapped, result)
 
@@ -79,13 +83,14 @@ def _is_mask(index):
 
 
 def _making(function):
-    """A function of torch that also makes tensors for DEVICE, which torch itself cannot."""
+    """Wraps a function of torch so that it also makes tensors on DEVICE, which torch itself
+    cannot."""
 
     def made(*args, requires_grad=False, **kwargs):
         if kwargs.get("device") != DEVICE:
             return function(*args, requires_grad=requires_grad, **kwargs)
-        held = function(*args, **{**kwargs, "device": "cpu"})
-        return Elsewhere(held).requires_grad_(requires_grad)
+        inner = function(*args, **{**kwargs, "device": "cpu"})
+        return Elsewhere(inner).requires_grad_(requires_grad)
 
     return made
 
@@ -100,7 +105,8 @@ def _moving(to):
 
 
 class _Kernel:
-    """FBGEMM's, which trains tables in its backward pass: that of CUDA's calls, on CPU."""
+    """Wraps FBGEMM's kernel, which trains tables in its backward pass. Tensors lie on DEVICE, and
+    the kernel runs on CPU."""
 
     def __init__(self, kernel):
         self.kernel = kernel
@@ -117,7 +123,7 @@ class _Kernel:
 
     def split_optimizer_states(self):
         states = self.kernel.split_optimizer_states()
-        return [tuple(Elsewhere(item.detach()) for item in of) for of in states]
+        return [tuple(Elsewhere(tensor.detach()) for tensor in state) for state in states]
 
     def set_learning_rate(self, rate):
         self.kernel.set_learning_rate(rate)
@@ -128,21 +134,21 @@ class _Call(torch.autograd.Function):
     def forward(ctx, anchor, weights, rows, offsets, kernel):
         ctx.weights = None
         if weights is not None:
-            ctx.weights = weights.held.detach().requires_grad_(weights.requires_grad)
+            ctx.weights = weights.inner.detach().requires_grad_(weights.requires_grad)
         with torch.enable_grad():
-            ctx.found = kernel(rows.held, offsets.held, per_sample_weights=ctx.weights)
-        return Elsewhere(ctx.found.detach())
+            ctx.output = kernel(rows.inner, offsets.inner, per_sample_weights=ctx.weights)
+        return Elsewhere(ctx.output.detach())
 
     @staticmethod
     def backward(ctx, gradient):
-        ctx.found.backward(gradient.held)
+        ctx.output.backward(gradient.inner)
         of_weights = None if ctx.weights is None else ctx.weights.grad
         return None, None if of_weights is None else Elsewhere(of_weights), None, None, None
 
 
 @contextmanager
 def elsewhere(env):
-    """A block in which fused tables may lie on DEVICE; the ranks with that device."""
+    """Lets fused tables lie on DEVICE within the block. Yields the ranks with that device."""
     build = fused._build_kernel
 
     def build_elsewhere(*args, device, placement, **kwargs):
@@ -159,6 +165,6 @@ def elsewhere(env):
         yield replace(env, device=DEVICE)
 
 
-def here(value):
-    """With tensors of the CPU in place of those elsewhere."""
-    return tree_map_only(Elsewhere, lambda item: item.held, value)
+def to_cpu(value):
+    """Replaces tensors on DEVICE by their CPU tensors."""
+    return tree_map_only(Elsewhere, lambda tensor: tensor.inner, value)

@@ -1,4 +1,4 @@
-"""What worker processes run with bad input; see workers.py."""
+"""Cases with bad input that worker processes run; see workers.py."""
 
 from dataclasses import replace
 
@@ -22,7 +22,8 @@ from tests.sharding.cases import collection_of, features_of, model_parallel, sha
 
 
 def bad_batch(env, case, plan, batch):
-    """What rank 1's bad batch raises on this rank; and then a step works. None: a good batch."""
+    """Message on this rank if rank 1 gets a bad batch. A step works afterwards. ``batch`` None: no
+    rank gets a bad batch."""
     module = shard(env, collection_of(case), plan)
     good = features_of(case, case.batches[0][env.rank])
     message = ""
@@ -35,7 +36,7 @@ def bad_batch(env, case, plan, batch):
 
 
 def bad_plan(env, case, plans):
-    """What building with a plan of each rank raises on this rank."""
+    """Message on this rank if each rank builds with its own plan."""
     try:
         shard(env, collection_of(case), plans[env.rank])
     except InputError as error:
@@ -44,13 +45,13 @@ def bad_plan(env, case, plans):
 
 
 def bad_sharder(env, case, plan, settings):
-    """What building raises on this rank with fused_params, or comms, of each rank."""
-    value, module = settings[env.rank], collection_of(case)
+    """Message on this rank if each rank builds with its own fused_params or comms."""
+    setting, module = settings[env.rank], collection_of(case)
     try:
-        if isinstance(value, QCommsConfig):
-            shard(env, module, plan, comms=get_qcomm_codecs_registry(value))
+        if isinstance(setting, QCommsConfig):
+            shard(env, module, plan, comms=get_qcomm_codecs_registry(setting))
         else:
-            sharders = [EmbeddingBagCollectionSharder(fused_params=value)]
+            sharders = [EmbeddingBagCollectionSharder(fused_params=setting)]
             model = nn.ModuleDict({"sparse": module})
             DistributedModelParallel(
                 model, env, plan=ShardingPlan({"sparse": plan}), sharders=sharders
@@ -61,7 +62,7 @@ def bad_sharder(env, case, plan, settings):
 
 
 def too_many_rows(env):
-    """What building raises on this rank with 2^32 rows of a table on rank 1."""
+    """Message on this rank if a table on rank 1 has 2^32 rows."""
     table = EmbeddingBagConfig(
         name="t", num_embeddings=1 << 32, embedding_dim=4, feature_names=["f"]
     )
@@ -73,7 +74,7 @@ def too_many_rows(env):
 
 
 def build_with(env, case, plans):
-    """What building a model with ``plan`` of each rank raises on this rank."""
+    """Message on this rank if each rank builds a model with its own ``plan``."""
     model = nn.ModuleDict({"sparse": collection_of(case)})
     try:
         DistributedModelParallel(model, env, plan=plans[env.rank])
@@ -83,7 +84,7 @@ def build_with(env, case, plans):
 
 
 def bad_device(env, device, is_of_env):
-    """What building raises on this rank with that device on rank 1, which has no GPU."""
+    """Message on this rank if rank 1 builds for ``device`` and torch sees no GPU."""
     chosen = device if env.rank else "cpu"
     if is_of_env:
         env, chosen = replace(env, device=chosen), None
@@ -95,7 +96,7 @@ def bad_device(env, device, is_of_env):
 
 
 def bad_local_size(env, sizes):
-    """What an environment raises with a local size of each rank."""
+    """Message on this rank if each rank has its own local size."""
     try:
         ShardingEnv.from_process_group(env.process_group, local_size=sizes[env.rank])
     except InputError as error:
@@ -104,7 +105,7 @@ def bad_local_size(env, sizes):
 
 
 def bad_model(env, case, plan):
-    """What building raises with a buffer that has another size on each rank."""
+    """Message on this rank if a buffer of the model differs in size by rank."""
     model = nn.ModuleDict({"sparse": collection_of(case)})
     model.register_buffer("norm", torch.zeros(2 + env.rank))
     sharders = [EmbeddingBagCollectionSharder(fused_params={"optimizer": "sgd"})]
@@ -116,7 +117,8 @@ def bad_model(env, case, plan):
 
 
 def bad_batch_in_step(env, case, plans, batch, bad_step):
-    """What rank 1's bad batch raises on this rank in that step; all other steps work."""
+    """Message on this rank if rank 1 gets a bad batch in step ``bad_step``. All other steps
+    work."""
     parallel = model_parallel(env, case, plans)
     message = ""
     for step, ranks in enumerate(case.batches):

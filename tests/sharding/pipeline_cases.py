@@ -1,4 +1,4 @@
-"""What worker processes run of pipelines; see workers.py."""
+"""Cases with pipelines that worker processes run; see workers.py."""
 
 from dataclasses import dataclass
 
@@ -32,7 +32,7 @@ class Batch:
 
 
 class Model(nn.Module):
-    """Two collections, of one input; loss and output."""
+    """Two collections with the same input. Returns loss and output."""
 
     def __init__(self, case):
         super().__init__()
@@ -46,7 +46,8 @@ class Model(nn.Module):
 
 
 class ComputedInput(Model):
-    """Its first collection's input is computed: exchanged in the step."""
+    """A model that computes the input of its first collection, so that it is exchanged in the
+    step."""
 
     def forward(self, batch):
         features = batch.sparse["ids"]
@@ -56,14 +57,14 @@ class ComputedInput(Model):
 
 
 class Scores(Model):
-    """Returns its scores alone, one an example."""
+    """Returns only scores, one for each example."""
 
     def forward(self, batch):
         return super().forward(batch)[1].sum(dim=1).requires_grad_()
 
 
 class Attached(Model):
-    """Its output is not detached."""
+    """Returns an output that is not detached."""
 
     def forward(self, batch):
         loss, _ = super().forward(batch)
@@ -104,7 +105,7 @@ def state_of(parallel):
 
 
 def drain(pipeline, batches):
-    """Outputs until the data has ended."""
+    """Outputs of all batches until the data ends."""
     outputs = []
     while True:
         try:
@@ -114,7 +115,7 @@ def drain(pipeline, batches):
 
 
 def train_two_epochs(env, case, plans, name, kind=Model):
-    """Outputs, those of an evaluation between the epochs too, and the state in the end."""
+    """Outputs of two epochs and of an evaluation between them, and the final state."""
     parallel = build(env, case, plans, kind)
     optimizer = torch.optim.SGD(parallel.parameters(), lr=0.01)
     outputs = []
@@ -138,7 +139,8 @@ def train_two_epochs(env, case, plans, name, kind=Model):
 
 
 def train_detached(env, case, plans, is_detached):
-    """Outputs of a pipeline, whose model is called by itself after the second batch."""
+    """Outputs of a pipeline. If ``is_detached``, the model is called by itself after the second
+    batch."""
     parallel = build(env, case, plans)
     pipeline = TrainPipelineSparseDist(
         parallel, torch.optim.SGD(parallel.parameters(), lr=0.01), CPU
@@ -156,7 +158,7 @@ def train_detached(env, case, plans, is_detached):
 
 
 def exchanges_begun(env, case, plans):
-    """How many exchanges of inputs have begun when each batch is computed."""
+    """Number of exchanges of inputs that have begun when each batch is computed."""
     parallel = build(env, case, plans)
     optimizer = torch.optim.SGD(parallel.parameters(), lr=0.01)
     begun = []
@@ -172,7 +174,7 @@ def exchanges_begun(env, case, plans):
 
 
 def progress_with_fault(env, case, plans, name, fault, at):
-    """What each call says: "" of a step, else its error; rank 1's data has a fault."""
+    """Message of each call, "" for a step that succeeds. The data of rank 1 has a fault."""
     parallel = build(env, case, plans)
     pipeline = PIPELINES[name](parallel, torch.optim.SGD(parallel.parameters(), lr=0.01), CPU)
 
@@ -186,20 +188,20 @@ def progress_with_fault(env, case, plans, name, fault, at):
                 batch.sparse["ids"].values()[0] = 10**6
             yield batch
 
-    source, said = batches(), []
-    while len(said) < 2 * len(case.batches):
+    source, messages = batches(), []
+    while len(messages) < 2 * len(case.batches):
         try:
             pipeline.progress(source)
-            said.append("")
+            messages.append("")
         except InputError as error:
-            said.append(str(error))
+            messages.append(str(error))
         except StopIteration:
             break
-    return said
+    return messages
 
 
 def refused_output(env, case, plans, name, kind):
-    """What a pipeline says of what its model returns."""
+    """Message of a pipeline whose model returns an unusable output."""
     parallel = build(env, case, plans, kind)
     pipeline = PIPELINES[name](parallel, torch.optim.SGD(parallel.parameters(), lr=0.01), CPU)
     try:
@@ -209,12 +211,13 @@ def refused_output(env, case, plans, name, kind):
 
 
 def evaluate(env, case, plans, name):
-    """Weights and the state of tables before and after steps in eval mode."""
+    """Runs steps in eval mode. Returns requires_grad of each output, and weights, access counts and
+    state of the tables before and after the steps."""
     settings = {"optimizer": "ema_rowwise_adagrad", "ema_interval": 1}
     parallel = build(env, case, plans, kind=Attached, count_accesses=True, **settings)
     parallel.eval()
     pipeline = PIPELINES[name](parallel, torch.optim.SGD(parallel.parameters(), lr=0.01), CPU)
-    before = [item.clone() for item in counted_state_of(parallel)]
+    before = [tensor.clone() for tensor in counted_state_of(parallel)]
     outputs = drain(pipeline, batches_of(env, case))
     return [output.requires_grad for output in outputs], before, counted_state_of(parallel)
 
@@ -229,12 +232,12 @@ def counted_state_of(parallel):
 
 
 def train_in_turns(env, case, plans, execute_all_batches):
-    """Batches that are done when the first source ends, and the second."""
+    """Batches that were computed by the end of the first source, and by the end of the second."""
     parallel = build(env, case, plans)
-    done = []
+    computed = []
 
     def forward(batch):
-        done.append(round(1 / batch.factor) - 1)
+        computed.append(round(1 / batch.factor) - 1)
         return parallel(batch)
 
     pipeline = TrainPipelineSparseDist(
@@ -247,5 +250,5 @@ def train_in_turns(env, case, plans, execute_all_batches):
     counts = []
     for _ in range(2):
         drain(pipeline, batches_of(env, case))
-        counts.append(list(done))
+        counts.append(list(computed))
     return counts

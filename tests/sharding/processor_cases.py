@@ -1,4 +1,4 @@
-"""What worker processes run of position weights; see workers.py."""
+"""Cases with position weights that worker processes run; see workers.py."""
 
 import torch
 from torch import nn
@@ -66,7 +66,7 @@ def shard(env, case, plan, is_dict=False):
 
 
 def train(env, case, plan, is_dict):
-    """Outputs of each step; shards, replicas and position weights of this rank in the end."""
+    """Outputs of each step, and this rank's final shards, replicas and position weights."""
     parallel = shard(env, case, plan, is_dict)
     optimizer = torch.optim.SGD(parallel.parameters(), lr=RATE)
     outputs = []
@@ -93,7 +93,7 @@ def train(env, case, plan, is_dict):
 
 
 def train_pipelined(env, case, plan):
-    """Outputs and position weights in the end, with a plain loop and with a pipeline."""
+    """Outputs and final position weights, with a plain loop and with a pipeline."""
     results = []
     for kind in (TrainPipelineBase, TrainPipelineSparseDist):
         parallel = shard(env, case, plan)
@@ -106,7 +106,7 @@ def train_pipelined(env, case, plan):
 
 
 def bad_batch(env, case, plan):
-    """What rank 1's too long bag raises on this rank; and then a step works."""
+    """Message on this rank if a bag of rank 1 is too long. A step works afterwards."""
     parallel = shard(env, case, plan)
     good = features_of(case, case.batches[0][env.rank])
     long = KeyedJaggedTensor(

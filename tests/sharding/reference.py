@@ -1,4 +1,4 @@
-"""Sharded training as one process would do it: whole tables, plain torch, float64."""
+"""The result that sharded training must have: whole tables, plain torch, float64."""
 
 from dataclasses import dataclass, field
 
@@ -9,13 +9,13 @@ LEARNING_RATE, EPS = 0.1, 1e-6
 
 @dataclass
 class Case:
-    """What is trained, and on what. The same on every rank and in the reference."""
+    """A model's tables, and the batches that all ranks and the reference train on."""
 
     tables: list  # (name, rows, dim, features, "SUM" or "MEAN")
-    batches: list  # of each step, of each rank: {feature: (ids, lengths, weights)}
+    batches: list  # by step, then rank: {feature: (ids, lengths, weights)}
     optimizer: str = "sgd"
     is_weighted: bool = False
-    is_sequence: bool = False  # every id keeps its vector
+    is_sequence: bool = False  # vectors are not pooled
     weights: dict = field(default_factory=dict)  # name -> float32 (rows, dim)
 
 
@@ -30,10 +30,11 @@ def make_case(
     seed=0,
     steps=5,
 ):
-    """Three tables, one feature in two of them, empty bags, repeated ids, and -1."""
+    """A case of three tables. One feature is in two of them; bags may be empty; ids repeat and may
+    be -1."""
     generator = torch.Generator().manual_seed(seed)
 
-    def whole(low, high, *shape):
+    def integers(low, high, *shape):
         return torch.randint(low, high, shape, generator=generator)
 
     tables = [
@@ -48,8 +49,8 @@ def make_case(
         for rank in range(world_size):
             batch = {}
             for name, rows in features.items():
-                lengths = whole(0, 5, sizes[rank])
-                ids = whole(-1, rows, int(lengths.sum()))
+                lengths = integers(0, 5, sizes[rank])
+                ids = integers(-1, rows, int(lengths.sum()))
                 batch[name] = (ids, lengths, torch.rand(len(ids), generator=generator))
             ranks.append(batch)
         batches.append(ranks)
@@ -58,19 +59,20 @@ def make_case(
 
 
 def loss_of(output, step):
-    """Of one rank; sums, so that an empty batch has none. Not linear, so that order matters."""
+    """Loss of one rank: a sum, since an empty batch has no mean. It is not linear, so that
+    gradients depend on earlier steps."""
     columns = torch.arange(output.shape[1], dtype=output.dtype, device=output.device)
     return (output * torch.cos(columns + step)).sum() + (output**2).sum() / 2
 
 
 def run_reference(case, column_ranges, *, rectangles=None, ema=None, rates=None, clip=None):
-    """Outputs of each step and rank; and weights and state of each table in the end.
+    """Outputs of each step and rank, and final weights and state of each table.
 
     Args:
-        column_ranges: name -> ranges; row-wise state is kept for each.
-        rectangles: name -> (rows, columns), likewise, in place of ``column_ranges``.
-        ema: of ema_rowwise_adagrad: its settings.
-        rates: of each step. None: LEARNING_RATE.
+        column_ranges: name -> ranges. Each range has its own row-wise state.
+        rectangles: name -> (rows, columns), in place of ``column_ranges``. Each has its own state.
+        ema: settings of ema_rowwise_adagrad.
+        rates: learning rate of each step. None: LEARNING_RATE.
         clip: bound of each value of the gradient of a bag's sum. None: no bound.
     """
     weights = {name: weight.double().clone() for name, weight in case.weights.items()}
@@ -86,10 +88,10 @@ def run_reference(case, column_ranges, *, rectangles=None, ema=None, rates=None,
         if case.is_sequence:
             pooled = [_gather(case, leaves, batch) for batch in ranks]
         else:
-            # The loss is divided by the ranks, so what is clipped is, too.
+            # The loss is divided by the number of ranks, and so are the clipped gradients.
             pooled = [pool(case, leaves, batch, clip) for batch in ranks]
         outputs.append([vectors.detach() for vectors in pooled])
-        # Tables that no example reads get a gradient of 0, not none.
+        # Tables that no example reads get a gradient of 0 instead of None.
         unread = sum(leaf.sum() * 0 for leaf in leaves.values())
         (sum(loss_of(vectors, step) for vectors in pooled) / len(ranks) + unread).backward()
         for name, leaf in leaves.items():
@@ -111,13 +113,13 @@ def pool(case, tables, batch, clip=None):
         for feature in features:
             ids, lengths, weights = batch[feature]
             rows = []
-            for bag, of in zip(
+            for bag, bag_weights in zip(
                 ids.split(lengths.tolist()), weights.split(lengths.tolist()), strict=True
             ):
                 vector = torch.zeros(dim, dtype=torch.float64)
                 for at, row in enumerate(bag.tolist()):
                     if row >= 0:
-                        factor = of[at].double() if case.is_weighted else 1
+                        factor = bag_weights[at].double() if case.is_weighted else 1
                         vector = vector + tables[name][row] * factor
                 if clip is not None and vector.requires_grad:
                     vector.register_hook(lambda gradient: gradient.clamp(-clip, clip))
@@ -127,7 +129,7 @@ def pool(case, tables, batch, clip=None):
 
 
 def _gather(case, tables, batch):
-    """The vectors of all ids, feature after feature."""
+    """Vectors of all ids, feature after feature."""
     results = []
     for name, _, _, features, _ in case.tables:
         for feature in features:
@@ -137,7 +139,7 @@ def _gather(case, tables, batch):
 
 
 def _step(optimizer, weight, gradient, state, rate):
-    """Writes to ``weight``; returns the new state."""
+    """Updates ``weight`` and returns the new state."""
     if optimizer == "sgd":
         weight -= rate * gradient
         return None
@@ -150,25 +152,29 @@ def _step(optimizer, weight, gradient, state, rate):
 
 
 def make_variable(case, seed=0):
-    """Each step's batches as the examples of each key that differ, and which of them each is; the
-    case's own batches become what these stand for."""
+    """Gives each key its own number of examples. The batches of ``case`` are replaced by batches
+    in which every key has all examples again.
+
+    Returns:
+        Batches by step, then rank: {feature: (ids, lengths, weights, inverse indices)}.
+    """
     generator = torch.Generator().manual_seed(seed)
     variable = []
     for ranks in case.batches:
         variable.append([])
         for batch in ranks:
-            kept = {}
+            varied = {}
             for at, (name, (ids, lengths, weights)) in enumerate(list(batch.items())):
                 count = max(len(lengths) - at, min(len(lengths), 1))
                 total = int(lengths[:count].sum())
                 inverse = torch.randint(max(count, 1), (len(lengths),), generator=generator)
-                kept[name] = (ids[:total], lengths[:count], weights[:total], inverse)
+                varied[name] = (ids[:total], lengths[:count], weights[:total], inverse)
                 bags = ids.split(lengths.tolist()), weights.split(lengths.tolist())
-                expanded = [[of[i] for i in inverse.tolist()] for of in bags]
+                expanded = [[lists[i] for i in inverse.tolist()] for lists in bags]
                 batch[name] = (
                     torch.cat([ids[:0], *expanded[0]]),
                     lengths[inverse],
                     torch.cat([weights[:0], *expanded[1]]),
                 )
-            variable[-1].append(kept)
+            variable[-1].append(varied)
     return variable

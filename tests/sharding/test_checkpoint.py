@@ -44,7 +44,7 @@ TORCHREC = Path(__file__).parent / "torchrec_checkpoint"
 
 
 def clipped_warm_up(model):
-    """As docs/sharding.md has it, but for the tables, with clipping."""
+    """The optimizer of docs/sharding.md without its part for tables, and with clipping."""
     dense = KeyedOptimizerWrapper(dict(model.named_parameters()), torch.optim.Adam)
     stages = [WarmupStage(WarmupPolicy.LINEAR, max_iters=10, value=0.1)]
     warm_up = WarmupOptimizer(CombinedOptimizer([("dense", dense)]), stages, lr=0.1)
@@ -64,8 +64,8 @@ def test_an_optimizer_with_warm_up_goes_on_from_its_step(tmp_path):
     save_state(model, tmp_path / "state", optimizer=optimizer)
     resumed = clipped_warm_up(other)
     assert load_state(other, tmp_path / "state", optimizer=resumed) == []
-    for item in optimizer, resumed:
-        assert [group["lr"] for group in item.param_groups] == pytest.approx([0.1 * (0.1 + 0.27)])
+    for saved in optimizer, resumed:
+        assert [group["lr"] for group in saved.param_groups] == pytest.approx([0.1 * (0.1 + 0.27)])
     steps(model, optimizer, 3)
     steps(other, resumed, 3)
     assert torch.equal(other.weight, model.weight)
@@ -92,9 +92,9 @@ def test_each_of_several_warm_ups_keeps_its_own_progress(tmp_path):
     save_state(model, tmp_path / "state", optimizer=optimizer)
     resumed = two_warm_ups(model)
     assert load_state(model, tmp_path / "state", optimizer=resumed) == []
-    for item in optimizer, resumed:
-        assert [group["lr"] for group in item.param_groups] == [0.25, 1.0]
-        progress = [part.progress[1].tolist() for _, part in item.optimizers]
+    for combined in optimizer, resumed:
+        assert [group["lr"] for group in combined.param_groups] == [0.25, 1.0]
+        progress = [part.progress[1].tolist() for _, part in combined.optimizers]
         assert progress == [[4, 1], [4, 1]]
 
 
@@ -112,8 +112,9 @@ def unsharded(case):
     return torch.nn.ModuleDict({"sparse": module})
 
 
-def whole(case, results):
-    """Weights of each table, and state of each (table, columns), from the shards of all ranks."""
+def merge_shards(case, results):
+    """Weights of each table, and state of each (table, columns), merged from the shards of all
+    ranks."""
     weights = {name: torch.full((rows, dim), torch.nan) for name, rows, dim, *_ in case.tables}
     state = {}
     for shards in results:
@@ -135,43 +136,43 @@ def test_a_grid_on_4_ranks_loads_row_wise_on_2_and_unsharded(workers, tmp_path, 
     case = make_case(4, sizes=[3, 2, 4, 1], steps=3, optimizer=optimizer)
     grid = plan_of(case, grid_shard(host_indexes=[0, 1]), 4, 2, words=row_wise())
     saved = workers.run(4, save_and_read, case, grid, tmp_path / "state")
-    weights, state = whole(case, [shards for shards, _ in saved])
+    weights, state = merge_shards(case, [shards for shards, _ in saved])
     rows = plan_of(case, row_wise())
     loaded = workers.run(2, load_and_read, case, rows, tmp_path / "state")
-    actual, found_state = whole(case, [shards for shards, *_ in loaded])
-    one = unsharded(case)
-    said = load_state(one, tmp_path / "state")
+    actual, actual_state = merge_shards(case, [shards for shards, *_ in loaded])
+    model = unsharded(case)
+    messages = load_state(model, tmp_path / "state")
     for name, weight in weights.items():
         assert not weight.isnan().any()
         assert torch.equal(actual[name], weight)
-        assert torch.equal(one["sparse"].embedding_bags[name].weight, weight)
-    momenta = one["sparse"].optimizer_state()
+        assert torch.equal(model["sparse"].embedding_bags[name].weight, weight)
+    momenta = model["sparse"].optimizer_state()
     for name, _, dim, *_ in case.tables if optimizer != "sgd" else []:
         ranges = [key for key in state if key[0] == name]
         if optimizer == "adagrad":
             expected = torch.cat([state[key] for key in sorted(ranges)], dim=1)
         elif len(ranges) == 1:
             expected = state[ranges[0]]
-        else:  # Of two ranges of as many columns.
+        else:  # Two ranges of equally many columns.
             expected = sum(state[key] for key in ranges) / 2
-        torch.testing.assert_close(found_state[name, (0, dim)], expected, rtol=0, atol=0)
+        torch.testing.assert_close(actual_state[name, (0, dim)], expected, rtol=0, atol=0)
         assert torch.equal(momenta[f"embedding_bags.{name}.momentum1"], expected)
     merged = [f"table {name!r}" for name in ("items", "users")] if state else []
     merged = merged if optimizer == "rowwise_adagrad" else []
-    assert [line.partition(":")[0] for line in said] == merged
-    assert loaded[0][1] == loaded[1][1] == said
+    assert [line.partition(":")[0] for line in messages] == merged
+    assert loaded[0][1] == loaded[1][1] == messages
 
 
 def test_column_ranges_keep_row_wise_state_and_splits_copy_it(workers, tmp_path):
     case = make_case(2, sizes=[3, 4], steps=3, optimizer="rowwise_adagrad")
     columns = plan_of(case, column_wise(), words=table_wise(rank=1))
     saved = workers.run(2, save_and_read, case, columns, tmp_path / "state")
-    _, state = whole(case, [shards for shards, _ in saved])
+    _, state = merge_shards(case, [shards for shards, _ in saved])
 
-    # Its two ranks change places; of 'words' two columns ranges are made.
+    # The two ranks swap their column ranges, and 'words' is cut into two.
     swapped = plan_of(case, column_wise(ranks=[1, 0]))
     loaded = workers.run(2, load_and_read, case, swapped, tmp_path / "state")
-    _, result = whole(case, [shards for shards, *_ in loaded])
+    _, result = merge_shards(case, [shards for shards, *_ in loaded])
     for key in (("users", (0, 4)), ("users", (4, 8)), ("items", (0, 8)), ("items", (8, 16))):
         assert torch.equal(result[key], state[key])
     for part in ((0, 4), (4, 8)):
@@ -186,10 +187,10 @@ def test_merged_ranges_get_the_mean_weighted_by_columns(workers, tmp_path):
     case = make_case(2, sizes=[3, 4], steps=2, optimizer="rowwise_adagrad")
     uneven = plan_of(case, table_wise(rank=0), items=column_wise(size_per_rank=[4, 12]))
     saved = workers.run(2, save_and_read, case, uneven, tmp_path / "state")
-    _, state = whole(case, [shards for shards, _ in saved])
-    one = unsharded(case)
-    load_state(one, tmp_path / "state")
-    result = one["sparse"].optimizer_state()["embedding_bags.items.momentum1"]
+    _, state = merge_shards(case, [shards for shards, _ in saved])
+    model = unsharded(case)
+    load_state(model, tmp_path / "state")
+    result = model["sparse"].optimizer_state()["embedding_bags.items.momentum1"]
     a, b = (state["items", columns].double() for columns in ((0, 4), (4, 16)))
     assert torch.equal(result, ((4 * a + 12 * b) / 16).float())
 
@@ -208,12 +209,12 @@ def test_a_tiling_with_other_ranges_comes_back_bit_for_bit(workers, tmp_path):
     )
     saved = workers.run(2, save_and_read, case, plan, tmp_path / "state")
     loaded = workers.run(2, load_and_read, case, plan, tmp_path / "state")
-    for (shards, _), (result, said, _) in zip(saved, loaded, strict=True):
-        assert said == []
-        for one, other in zip(shards, result, strict=True):
-            assert one[0] == other[0]
-            assert torch.equal(one[1], other[1])
-            assert torch.equal(one[2], other[2])
+    for (shards, _), (result, messages, _) in zip(saved, loaded, strict=True):
+        assert messages == []
+        for before, after in zip(shards, result, strict=True):
+            assert before[0] == after[0]
+            assert torch.equal(before[1], after[1])
+            assert torch.equal(before[2], after[2])
 
 
 def test_replicated_tables_and_their_optimizer_are_saved_once(workers, tmp_path):
@@ -221,8 +222,8 @@ def test_replicated_tables_and_their_optimizer_are_saved_once(workers, tmp_path)
     plan = plan_of(case, data_parallel(), users=row_wise())
     saved = workers.run(2, save_and_read, case, plan, tmp_path / "state")
     loaded = workers.run(2, load_and_read, case, plan, tmp_path / "state")
-    for (_, state), (_, said, result) in zip(saved, loaded, strict=True):
-        assert said == []
+    for (_, state), (_, messages, result) in zip(saved, loaded, strict=True):
+        assert messages == []
         assert state.keys() == result.keys() != set()
         assert all(torch.equal(state[key], result[key]) for key in state)
 
@@ -230,29 +231,29 @@ def test_replicated_tables_and_their_optimizer_are_saved_once(workers, tmp_path)
 def test_large_tensors_are_saved_in_row_blocks(tmp_path, monkeypatch):
     monkeypatch.setattr(block_files, "CHUNK_BYTES", 256)
     case = make_case(1, sizes=[3], optimizer="rowwise_adagrad")
-    one, other = unsharded(case), unsharded(case)
-    save_state(one, tmp_path / "state")
+    model, other = unsharded(case), unsharded(case)
+    save_state(model, tmp_path / "state")
     metadata = FileSystemReader(tmp_path / "state").read_metadata()
     chunks = metadata.state_dict_metadata["sparse.embedding_bags.users.weight"].chunks
     assert [tuple(chunk.sizes) for chunk in chunks] == [(8, 8)] * 6 + [(2, 8)]
     load_state(other, tmp_path / "state")
     for name, *_ in case.tables:
-        tables = one["sparse"].embedding_bags, other["sparse"].embedding_bags
+        tables = model["sparse"].embedding_bags, other["sparse"].embedding_bags
         assert torch.equal(tables[0][name].weight, tables[1][name].weight)
 
 
 def test_a_sharded_model_is_saved_and_loaded_by_its_own_ranks(workers, tmp_path):
-    """Without a group given."""
+    """No process group is passed."""
     case = make_case(2, sizes=[3, 4], steps=3, optimizer="rowwise_adagrad")
     plan = plan_of(case, data_parallel(), users=row_wise())
     saved = workers.run(2, save_and_read, case, plan, tmp_path / "state", False)
     loaded = workers.run(2, load_and_read, case, plan, tmp_path / "state", False)
-    for (shards, _), (result, said, _) in zip(saved, loaded, strict=True):
-        assert said == []
+    for (shards, _), (result, messages, _) in zip(saved, loaded, strict=True):
+        assert messages == []
         assert shards
-        for one, other in zip(shards, result, strict=True):
-            assert torch.equal(one[1], other[1])
-            assert torch.equal(one[2], other[2])
+        for before, after in zip(shards, result, strict=True):
+            assert torch.equal(before[1], after[1])
+            assert torch.equal(before[2], after[2])
 
 
 def damage_file(folder):
@@ -333,10 +334,11 @@ def torchrec_model(tables):
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 def test_a_checkpoint_of_torchrec_loads_without_it(tmp_path):
-    """Written by TorchRec 1.8 on 2 ranks: tables by columns, by rows, whole, and as a grid."""
+    """The checkpoint was written by TorchRec 1.8 on 2 ranks: tables by columns, by rows, whole, and
+    as a grid."""
     sizes = {"cw": (10, 8), "rw": (11, 8), "tw": (7, 4), "grid": (9, 8)}
     module = torchrec_model(sizes)
-    said = load_state(module, TORCHREC)
+    messages = load_state(module, TORCHREC)
     expected = {f"model.ebc.embedding_bags.{n}.weight": torch.empty(s) for n, s in sizes.items()}
     states = {n: f"optimizer.state.ebc.embedding_bags.{n}.weight.{n}.momentum1" for n in sizes}
     expected |= {states[n]: torch.empty(rows) for n, (rows, _) in sizes.items()}
@@ -350,14 +352,14 @@ def test_a_checkpoint_of_torchrec_loads_without_it(tmp_path):
         state = (state[:10] + state[10:]) / 2 if name == "cw" else state
         assert torch.equal(actual[f"embedding_bags.{name}.momentum1"], state)
         assert state.count_nonzero()
-    assert said == [
+    assert messages == [
         "table 'cw': row-wise optimizer state: columns 0..8: "
         "2 column ranges were merged into 1 by their weighted mean: 0..4, 4..8"
     ]
 
 
 def test_saves_that_overlap_say_nothing_of_a_process_alone(tmp_path, monkeypatch):
-    """The save that begins first ends first; warning filters are the process's."""
+    """Warning filters belong to the process. The save that begins first ends first."""
     first_inside, second_inside, first_done = Event(), Event(), Event()
     save = block_files.state_dict_saver.save
 

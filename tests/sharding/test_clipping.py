@@ -23,7 +23,8 @@ from tests.sharding.reference import loss_of, make_case
 
 
 def step_on_two_ranks(env, norm_type):
-    """A replica, and shards of which rank 1 holds none; gradients after clipping."""
+    """Clips a replica and a shard, which rank 1 does not have. Returns the norm and the clipped
+    gradients."""
     gradients = {"replica": torch.tensor([3.0])}
     if env.rank == 0:
         gradients |= {"shard": torch.tensor([4.0, 12.0])}
@@ -56,7 +57,7 @@ WORDS = "sparse.embedding_bags.words.weight"
 
 
 class Scaled(nn.Module):
-    """A collection, and a dense parameter."""
+    """A collection and a dense parameter."""
 
     def __init__(self, case):
         super().__init__()
@@ -67,10 +68,10 @@ class Scaled(nn.Module):
 
 
 def step_of_a_model(env, case, plan, bound, norm_type):
-    """The norm; the shards of this rank, and the replicas, after a step."""
+    """Norm of the gradients, and this rank's shards and the replicas after a step."""
     parallel = DistributedModelParallel(Scaled(case), env, plan=ShardingPlan({"sparse": plan}))
     parameters = dict(parallel.named_parameters())
-    dense = KeyedOptimizerWrapper(parameters, lambda value: torch.optim.SGD(value, lr=0.1))
+    dense = KeyedOptimizerWrapper(parameters, lambda params: torch.optim.SGD(params, lr=0.1))
     optimizer = GradientClippingOptimizer(dense, GradientClipping.NORM, bound, norm_type)
     loss_of(parallel(features_of(case, case.batches[0][env.rank])), 0).backward()
     norm = optimizer.gradient_norm()
@@ -94,10 +95,10 @@ ON_RANK_0 = {"users": table_wise(0, **DENSE), "items": table_wise(0, **DENSE)}
 )
 def test_dense_shards_and_replicas_are_clipped_as_unsharded(workers, norm_type, cuts):
     case = make_case(2, sizes=[3, 4], steps=1)
-    whole = Scaled(case)
-    losses = [loss_of(whole(features_of(case, batch)), 0) for batch in case.batches[0]]
+    unsharded = Scaled(case)
+    losses = [loss_of(unsharded(features_of(case, batch)), 0) for batch in case.batches[0]]
     (sum(losses) / 2).backward()
-    parameters = dict(whole.named_parameters())
+    parameters = dict(unsharded.named_parameters())
     expected = torch.nn.utils.get_total_norm(
         [parameter.grad for parameter in parameters.values()], norm_type
     )
@@ -109,7 +110,7 @@ def test_dense_shards_and_replicas_are_clipped_as_unsharded(workers, norm_type, 
     for norm, shards, replicas in results:
         assert_close(norm, expected)
         for shard, weight in shards:
-            of = parameters[f"sparse.embedding_bags.{shard.table}.weight"].detach()
-            assert_close(weight, of[slice(*shard.rows), slice(*shard.columns)])
+            expected_weight = parameters[f"sparse.embedding_bags.{shard.table}.weight"].detach()
+            assert_close(weight, expected_weight[slice(*shard.rows), slice(*shard.columns)])
         for name, replica in replicas.items():
             assert_close(replica, parameters[name].detach())

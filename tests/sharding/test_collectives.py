@@ -45,8 +45,8 @@ def test_ranks_whose_collective_did_not_fail_are_missing(monkeypatch, causes, ex
 
 
 def fail_twice(env):
-    """Of each failure, the message on this rank; rank 1 does not enter the first collective, rank
-    0 not the second. All enter one between them."""
+    """This rank's messages of two failed collectives. Rank 1 does not enter the first, rank 0 not
+    the second. All ranks enter another one after each failure."""
     messages = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(collectives, "TIMEOUT_SECONDS", 1.0)
@@ -64,9 +64,10 @@ def fail_twice(env):
 
 
 def start_after_failure(env):
-    """Whether the store says that rank 0 failed: after an exchange starts, and after it ends."""
+    """Checks twice if the store says that rank 0 failed: after an exchange starts, and after it
+    ends."""
     store, key = _get_default_store(), "embershard/lost/0"
-    group = dist.new_group([0, 1], timeout=timedelta(seconds=1))  # Every worker counts it.
+    group = dist.new_group([0, 1], timeout=timedelta(seconds=1))  # All workers must create it.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(collectives, "TIMEOUT_SECONDS", 1.0)
         if env.rank == 0:

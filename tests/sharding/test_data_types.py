@@ -23,20 +23,20 @@ from embershard.sharding import (
     save_state,
     table_wise,
 )
-from tests.sharding.cases import held
+from tests.sharding.cases import local_state
 
 
 def collection():
     tables = [
         EmbeddingBagConfig(
-            name=item.value,
+            name=data_type.value,
             num_embeddings=4,
             embedding_dim=4,
-            feature_names=[item.value],
+            feature_names=[data_type.value],
             init_fn=nn.init.ones_,
-            data_type=item,
+            data_type=data_type,
         )
-        for item in DataType
+        for data_type in DataType
     ]
     return EmbeddingBagCollection(tables)
 
@@ -57,7 +57,7 @@ def sharded(env, plan):
 
 
 def train_and_load(env, plan, folder):
-    """The shards after one step; and those of a new model that loaded them."""
+    """Shards after one step, and shards of a new model that loaded them."""
     trained, loaded = sharded(env, plan), sharded(env, plan)
     features = KeyedJaggedTensor(
         ["FP32", "FP16"], torch.tensor([0, 3, 3]), lengths=torch.tensor([1, 2])
@@ -67,7 +67,7 @@ def train_and_load(env, plan, folder):
     pooled.sum().backward()
     save_state(trained, folder, group=env.process_group)
     load_state(loaded, folder, group=env.process_group)
-    return [held(item.module["sparse"]) for item in (trained, loaded)]
+    return [local_state(model.module["sparse"]) for model in (trained, loaded)]
 
 
 def refusal(env, plan):
@@ -83,7 +83,7 @@ def test_each_table_trains_and_is_saved_in_its_data_type(workers, tmp_path):
     expected = {"FP32": [0.75, 1.0, 1.0, 1.0], "FP16": [1.0, 1.0, 1.0, 0.5]}
     for results in zip(*ranks, strict=True):
         actual = {"FP32": [0.0] * 4, "FP16": [0.0] * 4}
-        for shard, weight, _ in (item for rank in results for item in rank):
+        for shard, weight, _ in (entry for rank in results for entry in rank):
             assert weight.dtype == DataType(shard.table).dtype
             assert (weight == weight[:, :1]).all()
             actual[shard.table][slice(*shard.rows)] = weight[:, 0].tolist()
@@ -108,18 +108,18 @@ def test_a_checkpoint_loads_into_another_data_type(saved, loaded, tmp_path):
                             num_embeddings=5,
                             embedding_dim=4,
                             feature_names=["f"],
-                            data_type=item,
+                            data_type=data_type,
                         )
                     ]
                 )
             }
         )
-        for item in (saved, loaded)
+        for data_type in (saved, loaded)
     ]
 
     save_state(models[0], tmp_path / "state")
     load_state(models[1], tmp_path / "state")
 
-    value, result = (model["sparse"].embedding_bags["t"].weight for model in models)
-    assert result.dtype == loaded.dtype
-    assert torch.equal(result, value.to(loaded.dtype))
+    expected, actual = (model["sparse"].embedding_bags["t"].weight for model in models)
+    assert actual.dtype == loaded.dtype
+    assert torch.equal(actual, expected.to(loaded.dtype))

@@ -23,7 +23,8 @@ def sharders(fused_params):
 
 
 def build(env, case, fused_params):
-    """The plan, or what building raises, and what is printed; after a step of training."""
+    """Builds a model and trains a step. Returns the plan or the error message, and the printed
+    text."""
     model = nn.ModuleDict({"sparse": collection_of(case)}) if case else nn.Linear(2, 1)
     with redirect_stdout(io.StringIO()) as printed:
         try:

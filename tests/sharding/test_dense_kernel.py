@@ -14,8 +14,8 @@ from tests.sharding.cases import collection_of, load_and_read, plan_of, save_and
 from tests.sharding.reference import make_case
 
 
-def whole(case, results):
-    """Weights and Adagrad's sums of each table, from what each rank holds."""
+def merge_shards(case, results):
+    """Weights and Adagrad's sums of each table, merged from the shards of all ranks."""
     result = {}
     for name, rows, dim, *_ in case.tables:
         for key in ("weight", "weight sum"):
@@ -32,20 +32,20 @@ def test_weights_and_state_load_under_another_cut_and_unsharded(workers, tmp_pat
     case = make_case(4, sizes=[3, 2, 4, 1], steps=3)
     saved_plan = plan_of(case, row_wise(compute_kernel="dense"), 4)
     loaded_plan = plan_of(case, column_wise(compute_kernel="dense"))
-    saved = whole(case, workers.run(4, save_and_read, case, saved_plan, tmp_path / "state"))
+    saved = merge_shards(case, workers.run(4, save_and_read, case, saved_plan, tmp_path / "state"))
     loaded = workers.run(2, load_and_read, case, loaded_plan, tmp_path / "state")
-    assert [said for _, said, _ in loaded] == [[], []]
-    read = whole(case, [(shards, state) for shards, _, state in loaded])
+    assert [messages for _, messages, _ in loaded] == [[], []]
+    read = merge_shards(case, [(shards, state) for shards, _, state in loaded])
     model = torch.nn.ModuleDict({"sparse": collection_of(case)})
     optimizer = torch.optim.Adagrad(model.parameters())
     assert load_state(model, tmp_path / "state", optimizer=optimizer) == []
     for name, *_ in case.tables:
         weight = model["sparse"].embedding_bags[name].weight
         assert optimizer.state[weight]["step"] == 3
-        for key, value in (("weight", weight), ("weight sum", optimizer.state[weight]["sum"])):
+        for key, tensor in (("weight", weight), ("weight sum", optimizer.state[weight]["sum"])):
             assert not saved[name, key].isnan().any()
             assert torch.equal(read[name, key], saved[name, key])
-            assert torch.equal(value, saved[name, key])
+            assert torch.equal(tensor, saved[name, key])
 
 
 def test_half_precision_is_refused_with_the_dense_kernel():

@@ -1,4 +1,4 @@
-"""Training on other devices: on CUDA, and on a stand-in for it that runs on CPU."""
+"""Training on CUDA, and on a stand-in for it that runs on CPU."""
 
 from contextlib import nullcontext
 
@@ -33,7 +33,7 @@ from tests.sharding.reference import make_case
 from tests.sharding.test_embeddingbag import KINDS, SIZES, check_equal
 from tests.sharding.test_embeddingbag import plan_of as plan_of_kind
 
-WAYS = {
+SETTINGS = {
     "sum": {"optimizer": "rowwise_adagrad"},
     "mean": {"optimizer": "sgd", "pooling": "MEAN"},
     "weighted": {"optimizer": "adagrad", "is_weighted": True},
@@ -41,16 +41,20 @@ WAYS = {
 }
 
 
-def case_of(way, world_size):
-    return make_case(world_size, sizes=SIZES[world_size], **WAYS[way])
+def case_of(setting, world_size):
+    return make_case(world_size, sizes=SIZES[world_size], **SETTINGS[setting])
 
 
 EVERY = [
-    pytest.param(*item, id="-".join(map(str, item)))
-    for item in (
+    pytest.param(*values, id="-".join(map(str, values)))
+    for values in (
         *(("weighted", kind, "fused", 2) for kind in KINDS),
-        *((way, kind, "fused", 2) for way in ("sum", "mean") for kind in ("grid_shard", "mixed")),
-        # Not data_parallel and mixed: torch's backward of replicas makes tensors in C++.
+        *(
+            (setting, kind, "fused", 2)
+            for setting in ("sum", "mean")
+            for kind in ("grid_shard", "mixed")
+        ),
+        # Without data_parallel and mixed: torch's backward of replicas makes tensors in C++.
         *(("sequences", kind, "fused", 2) for kind in KINDS[1:-1]),
         ("sum", "row_wise", "fused", 1),
         ("weighted", "grid_shard", "fused", 4),
@@ -61,9 +65,11 @@ EVERY = [
 ]
 
 
-@pytest.mark.parametrize(("way", "kind", "kernel", "world_size"), EVERY)
-def test_training_elsewhere_mixes_no_devices_and_is_exact(workers, way, kind, kernel, world_size):
-    case = case_of(way, world_size)
+@pytest.mark.parametrize(("setting", "kind", "kernel", "world_size"), EVERY)
+def test_training_elsewhere_mixes_no_devices_and_is_exact(
+    workers, setting, kind, kernel, world_size
+):
+    case = case_of(setting, world_size)
     plan = plan_of_kind(case, kind, world_size, compute_kernel=kernel)
     check_equal(case, plan, workers.run(world_size, train_elsewhere, case, plan))
 
@@ -77,11 +83,16 @@ def test_position_weights_train_elsewhere_as_on_cpu(workers):
 
 
 ON_CUDA = [
-    pytest.param(*item, id="-".join(map(str, item)))
-    for item in (
-        *((way, kind, "fused", n, "nccl") for way in WAYS for kind in KINDS for n in (1, 2)),
-        # On one GPU, which NCCL refuses.
-        *((way, kind, "fused", 2, "gloo") for way in WAYS for kind in KINDS),
+    pytest.param(*values, id="-".join(map(str, values)))
+    for values in (
+        *(
+            (setting, kind, "fused", n, "nccl")
+            for setting in SETTINGS
+            for kind in KINDS
+            for n in (1, 2)
+        ),
+        # Both ranks use one GPU, which NCCL refuses.
+        *((setting, kind, "fused", 2, "gloo") for setting in SETTINGS for kind in KINDS),
         ("weighted", "grid_shard", "fused", 4, "gloo"),
         ("weighted", "column_wise", "dense", 2, "gloo"),
         ("sequences", "row_wise", "dense", 1, "nccl"),
@@ -91,11 +102,11 @@ ON_CUDA = [
 
 
 @pytest.mark.needs_gpu
-@pytest.mark.parametrize(("way", "kind", "kernel", "world_size", "backend"), ON_CUDA)
-def test_training_on_cuda_equals_unsharded(workers, way, kind, kernel, world_size, backend):
+@pytest.mark.parametrize(("setting", "kind", "kernel", "world_size", "backend"), ON_CUDA)
+def test_training_on_cuda_equals_unsharded(workers, setting, kind, kernel, world_size, backend):
     if backend == "nccl" and torch.cuda.device_count() < world_size:
         pytest.skip(f"NCCL wants a GPU for each of {world_size} ranks")
-    case = case_of(way, world_size)
+    case = case_of(setting, world_size)
     plan = plan_of_kind(case, kind, world_size, compute_kernel=kernel)
     check_equal(case, plan, workers.run(world_size, train_on_cuda, case, plan, backend))
 
@@ -108,9 +119,11 @@ def with_known_ids(case):
     return case
 
 
-@pytest.mark.parametrize(("way", "kind"), [("weighted", "row_wise"), ("sequences", "grid_shard")])
-def test_what_lies_on_cpu_does_so_under_another_default_device(workers, way, kind):
-    case = case_of(way, 2)
+@pytest.mark.parametrize(
+    ("setting", "kind"), [("weighted", "row_wise"), ("sequences", "grid_shard")]
+)
+def test_what_lies_on_cpu_does_so_under_another_default_device(workers, setting, kind):
+    case = case_of(setting, 2)
     plan = plan_of_kind(case, kind, 2)
     check_equal(case, plan, workers.run(2, train_with_default_meta, case, plan))
 
@@ -137,7 +150,8 @@ def test_a_saves_copies_are_on_cpu_whatever_the_default_device(tmp_path):
 
 
 def test_a_step_elsewhere_reads_thrice_on_the_host(workers):
-    """Whether a length is negative, whether an id is outside its table or -1, and the sizes."""
+    """The host reads three results: negative lengths, ids that are outside their tables or -1, and
+    sizes."""
     case = with_known_ids(make_case(2, sizes=[5, 3], steps=2))
     for reads in workers.run(2, reads_of_steps, case, plan_of(case, row_wise())):
         assert reads == [(3, 0), (3, 0)]
@@ -154,19 +168,20 @@ def test_state_elsewhere_is_saved_and_loaded_under_another_plan(workers, tmp_pat
 def test_step_counts_of_a_capturable_adam_alone_load_elsewhere(workers, tmp_path):
     case = make_case(2, sizes=[5, 3], steps=0)
     plan = plan_of(case, row_wise(compute_kernel="dense"))
-    for said, devices in workers.run(2, load_capturable_elsewhere, case, plan, tmp_path / "state"):
-        assert said == []
-        counts = [device.pop("step") for device in devices]
+    results = workers.run(2, load_capturable_elsewhere, case, plan, tmp_path / "state")
+    for messages, devices in results:
+        assert messages == []
+        counts = [state.pop("step") for state in devices]
         assert counts == ["lazy:0"] * (len(counts) - 1) + ["cpu"]
-        assert {device for item in devices for device in item.values()} == {"lazy:0"}
+        assert {device for state in devices for device in state.values()} == {"lazy:0"}
 
 
 def check_same_state(loaded, saved):
-    for (shards, said, _), (expected, _) in zip(loaded, saved, strict=True):
-        assert said == []
-        for (shard, *tensors), (where, *others) in zip(shards, expected, strict=True):
-            assert shard == where
-            assert all(map(torch.equal, tensors, others))
+    for (shards, messages, _), (expected, _) in zip(loaded, saved, strict=True):
+        assert messages == []
+        for (shard, *tensors), (saved_shard, *saved_tensors) in zip(shards, expected, strict=True):
+            assert shard == saved_shard
+            assert all(map(torch.equal, tensors, saved_tensors))
 
 
 @pytest.mark.needs_gpu
@@ -215,19 +230,19 @@ def test_cuda_is_the_current_device(monkeypatch):
 def test_a_pipeline_for_another_device_of_the_kind_is_refused(workers):
     case = make_case(1, sizes=[3], steps=0)
     plan = plan_of(case, row_wise(), world_size=1)
-    said = workers.run(1, pipeline_of_another_device, case, plan)
-    assert said == ["device: expected 'lazy:0', got 'lazy:1'"]
+    messages = workers.run(1, pipeline_of_another_device, case, plan)
+    assert messages == ["device: expected 'lazy:0', got 'lazy:1'"]
 
 
 def test_lookups_elsewhere_are_not_timed(workers):
     case = make_case(1, sizes=[3], steps=0)
     plan = plan_of(case, row_wise(), world_size=1)
-    said = workers.run(1, time_elsewhere, case, plan)
-    assert said == ["time_lookups: expected tables on cpu, got lazy:0"]
+    messages = workers.run(1, time_elsewhere, case, plan)
+    assert messages == ["time_lookups: expected tables on cpu, got lazy:0"]
 
 
 class Part:
-    """Of a batch, as tensors are moved and used."""
+    """Stands in for a tensor of a batch: logs when it is moved and used."""
 
     def __init__(self, log):
         self._log = log
@@ -248,8 +263,7 @@ class Stream:
         self._log.append(f"{self.name} waits for {other.name}")
 
     def record_event(self):
-        value = len(self._log)
-        return f"event {value} of {self.name}"
+        return f"event {len(self._log)} of {self.name}"
 
     def wait_event(self, event):
         self._log.append(f"{self.name} waits for {event}")
@@ -282,5 +296,5 @@ def test_pipelines_leave_the_stream_of_inputs_before_the_model(workers):
     plans = [plan_of(case, row_wise(), world_size=1)] * 2
     (log,) = workers.run(1, streams_of_pipeline, case, plans)
     step = ["leave", "model"]
-    ahead = ["fetch", "fetch", "mark", "fetch"]  # The model does not wait for the last.
+    ahead = ["fetch", "fetch", "mark", "fetch"]  # The model does not wait for the last fetch.
     assert log == ["fetch", "mark", *step, *ahead, *step, *["mark", *step] * 2]

@@ -19,7 +19,7 @@ from tests.sharding.cases import collection_of, train
 from tests.sharding.reference import make_case, run_reference
 
 SIZES = {1: [6], 2: [5, 3], 4: [5, 3, 0, 4]}
-"""Examples of each rank."""
+"""Number of examples of each rank, by world size."""
 
 
 def generators(kind, world_size, **kernel):
@@ -57,9 +57,9 @@ def check_equal(case, plan, results):
         for name, _, dim, *_ in case.tables
     }
     outputs, weights, state = run_reference(case, ranges)
-    for rank, (options, shards, replicas) in enumerate(results):
+    for rank, (rank_outputs, shards, replicas) in enumerate(results):
         for step, expected in enumerate(outputs):
-            check_close(options[step], expected[rank])
+            check_close(rank_outputs[step], expected[rank])
         for name, (weight, squares) in replicas.items():
             check_close(weight, weights[name])
             check_state(squares, state[name, *ranges[name][0]])
@@ -73,7 +73,7 @@ def check_equal(case, plan, results):
 
 
 def check_state(value, expected, place=...):
-    """None: of an optimizer without state."""
+    """``expected`` None: the optimizer has no state."""
     assert (value is None) == (expected is None)
     if expected is not None:
         check_close(value, expected[place])
@@ -102,7 +102,7 @@ KINDS = [
 
 
 FUSED, DENSE = ["sgd", "rowwise_adagrad", "adagrad"], ["sgd", "adagrad"]
-WAYS = {
+SETTINGS = {
     "sum": {"pooling": "SUM"},
     "mean": {"pooling": "MEAN"},
     "weighted-sum": {"pooling": "SUM", "is_weighted": True},
@@ -112,20 +112,23 @@ WAYS = {
 
 
 def covering():
-    """Every kind with every kernel and optimizer on 1, 2 and 4 ranks, each time in one of the ways:
-    on each number of ranks every way meets every kind and every optimizer."""
+    """Every kind with every kernel and optimizer on 1, 2 and 4 ranks. On each number of ranks,
+    every setting meets every kind and every optimizer."""
     optimizers = [("fused", name) for name in FUSED] + [("dense", name) for name in DENSE]
     for shift, world_size in ((1, 1), (0, 2), (3, 4)):
         for (row, kind), (column, (kernel, optimizer)) in product(
             enumerate(KINDS), enumerate(optimizers)
         ):
-            way = list(WAYS)[(row + column + shift) % len(WAYS)]
-            if (kind, kernel) != ("data_parallel", "dense"):  # It has a dense kernel of its own.
-                yield way, kind, kernel, optimizer, world_size
+            setting = list(SETTINGS)[(row + column + shift) % len(SETTINGS)]
+            # Replicas use the dense kernel in any case.
+            if (kind, kernel) != ("data_parallel", "dense"):
+                yield setting, kind, kernel, optimizer, world_size
 
 
-@pytest.mark.parametrize(("way", "kind", "kernel", "optimizer", "world_size"), list(covering()))
-def test_training_equals_that_of_whole_tables(workers, way, kind, kernel, optimizer, world_size):
-    case = make_case(world_size, optimizer=optimizer, sizes=SIZES[world_size], **WAYS[way])
+@pytest.mark.parametrize(("setting", "kind", "kernel", "optimizer", "world_size"), list(covering()))
+def test_training_equals_that_of_whole_tables(
+    workers, setting, kind, kernel, optimizer, world_size
+):
+    case = make_case(world_size, optimizer=optimizer, sizes=SIZES[world_size], **SETTINGS[setting])
     plan = plan_of(case, kind, world_size, compute_kernel=kernel)
     check_equal(case, plan, workers.run(world_size, train, case, plan))

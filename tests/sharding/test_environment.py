@@ -12,10 +12,10 @@ HALVES = [[0, 1], [2, 3]]
 
 
 def sums_of_halves(_):
-    """Of the numbers of the ranks, in each group of an environment of half the ranks."""
+    """Sum of the ranks' numbers in each group of an environment of half the ranks."""
     halves = [dist.new_group(ranks, timeout=TIMEOUT) for ranks in HALVES]
     sums = []
-    for _ in range(2):  # Groups of the same ranks have names of their own.
+    for _ in range(2):  # A second environment of the same ranks gets new groups.
         env = ShardingEnv.from_process_group(halves[dist.get_rank() // 2], timeout=TIMEOUT)
         for group in (env.process_group, env.input_group, env.output_group, env.checkpoint_group):
             number = torch.tensor(dist.get_rank())
@@ -25,7 +25,7 @@ def sums_of_halves(_):
 
 
 def sums_across_hosts(_):
-    """Of the numbers of the ranks with this rank's place in their hosts, and of all."""
+    """Sum of the numbers of the ranks at this rank's place in their hosts, and sum of all."""
     env = ShardingEnv.from_process_group(None, timeout=TIMEOUT, local_size=2)
     sums = []
     for group in (env.cross_group, env.output_group):

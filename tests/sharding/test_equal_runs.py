@@ -1,4 +1,4 @@
-"""Runs that come to the same: resumed, on other ranks, under other plans, in uneven parts."""
+"""Runs with equal results: resumed, on other ranks, under other plans, in uneven parts."""
 
 import warnings
 from dataclasses import replace
@@ -48,7 +48,7 @@ def with_unknown_ids(data):
 
 
 def arrays(folder):
-    """All tensors of a checkpoint's state, as torch's own reader finds them."""
+    """All tensors of a checkpoint's state, read by torch's own reader."""
     metadata = FileSystemReader(folder).read_metadata().state_dict_metadata
     results = {
         key: torch.empty(value.size, dtype=value.properties.dtype)
@@ -56,7 +56,7 @@ def arrays(folder):
         if hasattr(value, "size")
     }
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Of a process without ranks.
+        warnings.simplefilter("ignore")  # Torch warns that there is no process group.
         load_dcp(results, checkpoint_id=folder, no_dist=True)
     return results
 
@@ -81,7 +81,7 @@ RESUMED = {
 
 
 def train_until(env, folder, stop_at=None, resume=False):
-    """A run; None if it is stopped after a step."""
+    """Result of a run. None: it was stopped after step ``stop_at``."""
 
     def stop(now):
         if now.step == stop_at:
@@ -107,16 +107,16 @@ def test_a_run_resumed_in_warm_up_or_patience_equals_a_whole_one(workers, tmp_pa
     for result in workers.run(2, train_until, resumed, None, True):
         assert (result.valid, result.test) == (expected.valid, expected.test)
         assert (result.steps, result.stopped_early) == (expected.steps, True)
-    documents = [(item / "last" / last / "training.json").read_text() for item in (whole, resumed)]
+    documents = [(run / "last" / last / "training.json").read_text() for run in (whole, resumed)]
     assert documents[0] == documents[1]
     actual = arrays(resumed / "last" / last / "state")
     assert_equal(actual, arrays(whole / "last" / last / "state"))
-    for kept in (
+    for name in (
         "user.weight.user.momentum1",
         "item.weight.item.momentum1",
         "history.weight.exp_avg_sq",
     ):
-        assert any(key.endswith(kept) for key in actual), (kept, actual.keys())
+        assert any(key.endswith(name) for key in actual), (name, actual.keys())
 
 
 def initial_state(env, folder, tables):
@@ -125,7 +125,7 @@ def initial_state(env, folder, tables):
 
 
 def large():
-    """Its users are drawn in several blocks."""
+    """A data set whose table of users is initialized in several blocks of rows."""
     inputs = (
         PlantedInput(name="user", scope="request", ids=ROWS_OF_BLOCK + 5000),
         PlantedInput(name="history", scope="request", ids=30, max_length=4),
@@ -157,17 +157,17 @@ def test_initial_weights_do_not_depend_on_ranks_or_plan(workers, tmp_path, world
 
 
 def batches_trained_on(env, folder):
-    """Of each step: examples, ids and labels of this rank."""
-    seen, original = [], RowExamples.batches
+    """Examples, ids and labels of this rank for each step."""
+    steps, original = [], RowExamples.batches
 
     def recorded(split, **kwargs):
-        if kwargs.get("shuffle_seed") is None:  # Evaluation reads in the given order.
+        if kwargs.get("shuffle_seed") is None:  # Evaluation does not shuffle.
             yield from original(split, **kwargs)
             return
         for batch in original(split, **kwargs):
             lists = batch.sparse["user"].to_dense(), batch.sparse["history"].to_dense()
-            users, histories = ([ids.tolist() for ids in item] for item in lists)
-            seen.append(
+            users, histories = ([ids.tolist() for ids in key_lists] for key_lists in lists)
+            steps.append(
                 list(
                     zip(batch.dense.tolist(), users, histories, batch.labels.tolist(), strict=True)
                 )
@@ -178,7 +178,7 @@ def batches_trained_on(env, folder):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RowExamples, "batches", recorded)
         train(run, with_unknown_ids(dataset(examples=500)), env=env)
-    return seen
+    return steps
 
 
 def test_shuffling_and_id_dropout_are_the_same_on_1_and_2_ranks(workers, tmp_path):
@@ -186,11 +186,12 @@ def test_shuffling_and_id_dropout_are_the_same_on_1_and_2_ranks(workers, tmp_pat
     first, second = workers.run(2, batches_trained_on, tmp_path / "ranks")
     assert [a + b for a, b in zip(first, second, strict=True)] == expected
     assert [(len(a), len(b)) for a, b in zip(first, second, strict=True)][:2] == [(31, 32)] * 2
-    assert {tuple(ids) for step in expected for _, ids, *_ in step} >= {(60,)}  # The unknown one.
+    # Dropped ids become row 60, that of unknown ids.
+    assert {tuple(ids) for step in expected for _, ids, *_ in step} >= {(60,)}
 
 
 def train_uneven(env, folder, tables):
-    """Weights after an epoch of batches of 41, of which the last has one example; and losses."""
+    """Weights and losses of an epoch of batches of 41. The last batch has one example."""
     losses = []
     run = configured(
         folder,
@@ -201,7 +202,7 @@ def train_uneven(env, folder, tables):
         table_optimizer="sgd",
         table_learning_rate=0.1,
         dense_optimizer="sgd",
-        dense_learning_rate=0.1,  # Tables of data_parallel have this one.
+        dense_learning_rate=0.1,  # Replicated tables use this rate.
     )
     result = train(run, dataset(), env=env, progress=lambda now: losses.append(now.loss))
     return arrays(result.checkpoint / "state"), losses
@@ -211,8 +212,8 @@ def train_uneven(env, folder, tables):
 def test_uneven_parts_train_like_one_global_batch(workers, tmp_path, tables):
     expected, losses = train_uneven(None, tmp_path / "alone", tables)
     assert len(losses) == 40
-    for result, theirs in workers.run(2, train_uneven, tmp_path / "ranks", tables):
-        torch.testing.assert_close(theirs, losses, rtol=1e-5, atol=0)
+    for result, rank_losses in workers.run(2, train_uneven, tmp_path / "ranks", tables):
+        torch.testing.assert_close(rank_losses, losses, rtol=1e-5, atol=0)
         assert result.keys() == expected.keys()
         for name, value in expected.items():
             torch.testing.assert_close(result[name], value, rtol=1e-5, atol=1e-6)

@@ -163,7 +163,7 @@ def test_a_plan_for_fewer_ranks_is_one_message_on_all(workers):
 
 
 @cases(
-    ("plan", "got"),
+    ("plan", "message"),
     {
         "none": (None, "expected the plan and tables of rank 0: a plan, got no plan"),
         "text": ("plan.json", "plan: expected a ShardingPlan, such as .*, got str"),
@@ -193,11 +193,11 @@ def test_a_plan_for_fewer_ranks_is_one_message_on_all(workers):
         ),
     },
 )
-def test_another_plan_on_one_rank_is_one_message_on_all(workers, plan, got):
+def test_another_plan_on_one_rank_is_one_message_on_all(workers, plan, message):
     good = ShardingPlan({"sparse": plan_of(CASE, data_parallel())})
     results = workers.run(2, build_with, CASE, [good, plan])
     assert results[0] == results[1]
-    assert re.fullmatch(f"rank 1: {got}", results[0])
+    assert re.fullmatch(f"rank 1: {message}", results[0])
 
 
 @cases(
@@ -264,14 +264,14 @@ def test_what_has_no_cpu_kernel_is_refused_on_cpu_with_its_table(settings, messa
 
 
 @cases(
-    ("settings", "kernel", "what"),
+    ("settings", "kernel", "setting"),
     {
         "adam": ({"optimizer": "adam"}, "fused", "optimizer 'adam'"),
         "weight-decay": ({"weight_decay": 0.1}, "fused", "weight_decay 0.1"),
         "unified-memory": ({}, "fused_uvm", "compute_kernel 'fused_uvm'"),
     },
 )
-def test_shards_of_dims_that_only_torch_trains_are_refused(settings, kernel, what):
+def test_shards_of_dims_that_only_torch_trains_are_refused(settings, kernel, setting):
     """A table of dim 8 in column shards of 6 and 2."""
     module = collection_of(CASE)
     cut = plan_of(CASE, table_wise(rank=0), users=column_wise(ranks=[0, 1]))["users"]
@@ -284,7 +284,7 @@ def test_shards_of_dims_that_only_torch_trains_are_refused(settings, kernel, wha
     with pytest.raises(InputError) as raised:
         sharder.optimizers(module, plan, where="here", device="cuda")
     assert str(raised.value) == (
-        f"here: table 'users': {what}: expected dims that are a multiple of 4, got [2, 6]"
+        f"here: table 'users': {setting}: expected dims that are a multiple of 4, got [2, 6]"
     )
 
 

@@ -25,14 +25,15 @@ STEPS = 5
 
 
 def case_of(world_size):
-    """Means of 2 of 3 tables."""
+    """A case in which 2 of 3 tables pool by mean."""
     return make_case(
         world_size, pooling="MEAN", is_weighted=True, sizes=SIZES[world_size], steps=STEPS
     )
 
 
 def run_reference(case):
-    """Outputs of each step and rank, tables and position weights in the end; SGD, float64."""
+    """Trains by SGD in float64. Returns outputs of each step and rank, and the final tables and
+    position weights."""
     tables = {name: weight.double() for name, weight in case.weights.items()}
     positions = {
         name: initial_position.double() for name, initial_position in initial_positions().items()
@@ -40,8 +41,8 @@ def run_reference(case):
     outputs = []
     for step, ranks in enumerate(case.batches):
         leaves = [
-            {name: value.clone().requires_grad_() for name, value in of.items()}
-            for of in (tables, positions)
+            {name: value.clone().requires_grad_() for name, value in values.items()}
+            for values in (tables, positions)
         ]
         pooled = []
         for batch in ranks:
@@ -52,8 +53,8 @@ def run_reference(case):
             pooled.append(pool(case, leaves[0], weighted))
         outputs.append([vectors.detach() for vectors in pooled])
         (sum(loss_of(vectors, step) for vectors in pooled) / len(ranks)).backward()
-        for values, of in zip((tables, positions), leaves, strict=True):
-            for name, leaf in of.items():
+        for values, value_leaves in zip((tables, positions), leaves, strict=True):
+            for name, leaf in value_leaves.items():
                 values[name] = values[name] - RATE * leaf.grad
     return outputs, tables, positions
 
@@ -64,7 +65,7 @@ def _positions(lengths):
 
 @pytest.mark.parametrize(
     ("kind", "world_size", "is_dict"),
-    # A module for each feature in turn with one for all.
+    # Dictionaries of modules take turns with one module for all features.
     [
         (kind, world_size, (row + column) % 2 == 1)
         for row, kind in enumerate(KINDS)
@@ -75,9 +76,9 @@ def test_training_position_weights_equals_unsharded_training(workers, kind, worl
     case = case_of(world_size)
     outputs, tables, positions = run_reference(case)
     results = workers.run(world_size, train, case, plan_of(case, kind, world_size), is_dict)
-    for rank, (options, shards, replicas, weights) in enumerate(results):
+    for rank, (rank_outputs, shards, replicas, weights) in enumerate(results):
         for step, expected in enumerate(outputs):
-            check_close(options[step], expected[rank])
+            check_close(rank_outputs[step], expected[rank])
         for name, weight in replicas.items():
             check_close(weight, tables[name])
         for shard, weight, _ in shards:
@@ -91,8 +92,8 @@ def test_training_position_weights_equals_unsharded_training(workers, kind, worl
 def test_a_pipelined_step_uses_the_position_weights_of_its_step(workers):
     case = case_of(2)
     for plain, pipelined in workers.run(2, train_pipelined, case, plan_of(case, "row_wise", 2)):
-        for one, other in zip(plain, pipelined, strict=True):
-            assert torch.equal(one, other)
+        for expected, actual in zip(plain, pipelined, strict=True):
+            assert torch.equal(actual, expected)
 
 
 @pytest.mark.parametrize("kind", ["row_wise", "data_parallel"])

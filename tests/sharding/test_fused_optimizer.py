@@ -1,4 +1,4 @@
-"""Optimizers of shards seen as one: names, learning rates, averages, access counts."""
+"""The optimizers of all shards as one: names, learning rates, averages, access counts."""
 
 import pytest
 import torch
@@ -29,7 +29,7 @@ EMA = {"ema_interval": 2, "ema_start": 3, "ema_coefficient": 0.25}
 
 
 def train(env, case, parallel, before_step=None):
-    """Outputs of each step, and weights of shards in the end."""
+    """Outputs of each step, and each shard's final weights and state."""
     outputs = []
     for step, ranks in enumerate(case.batches):
         if before_step:
@@ -62,9 +62,9 @@ def test_ema_row_wise_adagrad_equals_unsharded_training(workers, pooling, is_wei
     ranges = {name: [(0, dim)] for name, _, dim, *_ in case.tables}
     outputs, weights, state = run_reference(case, ranges, ema=EMA)
     plan = plan_of(case, row_wise(), world_size, users=table_wise(rank=world_size - 1))
-    for rank, (options, shards) in enumerate(workers.run(world_size, train_ema, case, plan)):
+    for rank, (rank_outputs, shards) in enumerate(workers.run(world_size, train_ema, case, plan)):
         for step, expected in enumerate(outputs):
-            check_close(options[step], expected[rank])
+            check_close(rank_outputs[step], expected[rank])
         for shard, weight, states in shards:
             rows = slice(*shard.rows)
             check_close(weight, weights[shard.table][rows])
@@ -102,9 +102,9 @@ def test_pooled_gradients_are_clipped_alike_under_every_plan(
     bound = 0.2
     outputs, weights, _ = run_reference(case, ranges, clip=bound)
     plan = plan_of(case, row_wise(), 2, users=column_wise())
-    for rank, (options, shards) in enumerate(workers.run(2, train_clipped, case, plan, bound)):
+    for rank, (rank_outputs, shards) in enumerate(workers.run(2, train_clipped, case, plan, bound)):
         for step, expected in enumerate(outputs):
-            check_close(options[step], expected[rank])
+            check_close(rank_outputs[step], expected[rank])
         for shard, weight, _ in shards:
             check_close(weight, weights[shard.table][slice(*shard.rows), slice(*shard.columns)])
 
@@ -127,20 +127,21 @@ def test_an_average_of_an_odd_dim_is_refused_on_every_rank(workers):
     case = make_case(2, sizes=[3, 3], steps=0)
     case.tables[0] = ("users", 50, 7, ["u", "v"], "SUM")
     case.weights["users"] = torch.zeros(50, 7)
-    said = (
+    message = (
         "rank 0: plan: module 'sparse': table 'users': ema_rowwise_adagrad: expected even dims, "
         "got [7]"
     )
     plan = plan_of(case, table_wise(rank=1))
-    assert workers.run(2, build_with_average, case, plan) == [said, said]
+    assert workers.run(2, build_with_average, case, plan) == [message, message]
 
 
 def train_with_rates(env, case, plan, rates):
-    """With the rate of each step set in the groups, by warm-up; and names of state."""
+    """Trains with a warm-up that sets each step's rate. Returns the shards and the names of
+    state."""
     settings = {"optimizer": case.optimizer, "learning_rate": 9.0, "eps": 1e-6}
     parallel = sharded(env, case, plan, settings)
     dense = KeyedOptimizerWrapper(
-        {"bias": nn.Parameter(torch.zeros(1))}, lambda value: torch.optim.SGD(value, lr=1.0)
+        {"bias": nn.Parameter(torch.zeros(1))}, lambda params: torch.optim.SGD(params, lr=1.0)
     )
     combined = CombinedOptimizer([("dense", dense), ("tables", parallel.fused_optimizer)])
     stages = [
@@ -154,12 +155,14 @@ def train_with_rates(env, case, plan, rates):
             optimizer.step()
 
     _, shards = train(env, case, parallel, before_step)
-    return shards, {name: sorted(of) for name, of in optimizer.state_dict()["state"].items()}
+    return shards, {
+        name: sorted(states) for name, states in optimizer.state_dict()["state"].items()
+    }
 
 
 def test_warm_up_sets_the_rate_of_the_next_fused_lookup(workers):
     case = make_case(2, sizes=[5, 3], steps=4, optimizer="rowwise_adagrad")
-    # A stage holds at its last step too.
+    # A stage also sets the rate of the step at which it ends.
     rates = [0.3, 0.3, 0.1, 0.0]
     ranges = {name: [(0, dim)] for name, _, dim, *_ in case.tables}
     _, weights, _ = run_reference(case, ranges, rates=rates)
@@ -175,7 +178,7 @@ def test_warm_up_sets_the_rate_of_the_next_fused_lookup(workers):
             for name in ("users", "items", "words")
         },
     }
-    assert results[1][1] == results[0][1]  # A rank without a shard names it, too.
+    assert results[1][1] == results[0][1]  # A rank without a shard has the same names.
 
 
 def count_of_batches(env, case, plan):
@@ -205,7 +208,7 @@ def test_access_counts_are_those_of_all_ids_in_training(workers, world_size):
         torch.testing.assert_close(result, expected, rtol=0, atol=0)
 
 
-def counts_of_a_model_without(env, case, plan):
+def counts_without_count_accesses(env, case, plan):
     try:
         sharded(env, case, plan, {"optimizer": "sgd"}).access_counts()
     except InputError as error:
@@ -215,7 +218,7 @@ def counts_of_a_model_without(env, case, plan):
 
 def test_access_counts_that_were_not_asked_for_are_refused(workers):
     case = make_case(1, sizes=[1], steps=1)
-    (message,) = workers.run(1, counts_of_a_model_without, case, plan_of(case, row_wise(), 1))
+    (message,) = workers.run(1, counts_without_count_accesses, case, plan_of(case, row_wise(), 1))
     assert message == "access_counts: expected a model built with count_accesses, got none"
 
 
@@ -228,12 +231,12 @@ def save_counts(env, case, plan, folder):
 
 
 def load_counts(env, case, plan, folder):
-    """Counts, steps and what was reported."""
+    """Access counts, numbers of steps, and messages of loading."""
     settings = {"optimizer": "ema_rowwise_adagrad"}
     parallel = sharded(env, case, plan, settings, count_accesses=True)
-    said = load_state(parallel, folder, group=env.process_group)
+    messages = load_state(parallel, folder, group=env.process_group)
     shards = parallel.module["sparse"].local_shards()
-    return parallel.access_counts(), {shard.state["steps"].item() for shard in shards}, said
+    return parallel.access_counts(), {shard.state["steps"].item() for shard in shards}, messages
 
 
 def test_access_counts_and_steps_load_under_another_plan(workers, tmp_path):
@@ -241,8 +244,9 @@ def test_access_counts_and_steps_load_under_another_plan(workers, tmp_path):
     plan = plan_of(case, row_wise(), 4, items=data_parallel())
     saved = workers.run(4, save_counts, case, plan, tmp_path / "state")
     assert saved[0]["sparse.items"].sum() > 0
-    other = plan_of(case, row_wise(), 2, users=table_wise(rank=1), items=data_parallel())
-    for counts, steps, said in workers.run(2, load_counts, case, other, tmp_path / "state"):
+    other_plan = plan_of(case, row_wise(), 2, users=table_wise(rank=1), items=data_parallel())
+    loaded = workers.run(2, load_counts, case, other_plan, tmp_path / "state")
+    for counts, steps, messages in loaded:
         torch.testing.assert_close(counts, saved[0], rtol=0, atol=0)
         assert steps == {len(case.batches)}
-        assert said == []
+        assert messages == []

@@ -21,8 +21,8 @@ HELPERS = {"rows": row_wise, "columns": column_wise, "replicas": data_parallel}
 
 
 def initialize(env, kind, seed=0):
-    """What normal values fill on this rank, whose torch has the seed of the others, and the sizes
-    of what init_fn filled."""
+    """Normal values that fill this rank's shards, and the shapes that init_fn filled. Torch has the
+    same seed on all ranks."""
     filled = []
 
     def init(weight):
@@ -51,7 +51,7 @@ def test_init_fn_on_meta_fills_each_shard_with_its_own_values(workers, kind, siz
     ((first,), filled), ((second,), also_filled) = workers.run(2, initialize, kind)
     assert filled == also_filled == [size]
     assert first.shape == second.shape == size
-    assert 0.5 < first.std() < 2  # Of 24 normal values.
+    assert 0.5 < first.std() < 2  # Standard deviation of 24 normal values.
     assert 0.5 < second.std() < 2
     assert not torch.equal(first, second)
 

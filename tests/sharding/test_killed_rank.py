@@ -1,4 +1,4 @@
-"""A rank that is killed or hangs in mid-step ends the others with an error that names it."""
+"""A rank that is killed or hangs during a step ends the others with an error that names it."""
 
 import os
 import re
@@ -11,7 +11,7 @@ import pytest
 from embershard.sharding import construct_module_sharding_plan, row_wise
 from tests.sharding.cases import collection_of, features_of, model_parallel
 from tests.sharding.reference import make_case
-from tests.sharding.workers import forking
+from tests.sharding.workers import fork_context
 
 RANKS, KILLED = 3, 1
 COLLECTIVE_SECONDS, HANG_SECONDS, DEADLINE_SECONDS = 30, 15, 90
@@ -21,7 +21,7 @@ CASE = make_case(RANKS, sizes=[4, 2, 3], steps=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["forward", "backward", "hangs"])
 def test_a_lost_rank_ends_the_others_with_an_error(tmp_path, moment):
-    context = forking()
+    context = fork_context()
     processes = [
         context.Process(target=train_and_kill, args=(rank, str(tmp_path), moment), daemon=True)
         for rank in range(RANKS)
@@ -36,15 +36,15 @@ def test_a_lost_rank_ends_the_others_with_an_error(tmp_path, moment):
             process.kill()
             process.join(DEADLINE_SECONDS)
     codes = [process.exitcode for process in processes]
-    said = {int(path.stem): path.read_text() for path in tmp_path.glob("*.error")}
-    assert codes == [1, -signal.SIGKILL, 1], said
-    assert said.keys() == {0, 2}
-    for rank, text in said.items():
-        assert "step 2" in text
-        named = re.search(rf"Error: rank {rank}: a collective failed; (ranks? .+) ended", text)
-        assert named is not None, text
-        assert str(KILLED) in named[1], text
-        assert str(rank) not in named[1], text
+    messages = {int(path.stem): path.read_text() for path in tmp_path.glob("*.error")}
+    assert codes == [1, -signal.SIGKILL, 1], messages
+    assert messages.keys() == {0, 2}
+    for rank, message in messages.items():
+        assert "step 2" in message
+        named = re.search(rf"Error: rank {rank}: a collective failed; (ranks? .+) ended", message)
+        assert named is not None, message
+        assert str(KILLED) in named[1], message
+        assert str(rank) not in named[1], message
 
 
 def train_and_kill(rank, folder, moment):
@@ -72,7 +72,8 @@ def train_and_kill(rank, folder, moment):
 
     for step, ranks in enumerate(CASE.batches):
         if (rank, step) == (KILLED, 2) and moment == "forward":
-            # After the exchange of inputs, before that of the second collection's outputs.
+            # The rank ends between the exchange of inputs and that of the second collection's
+            # outputs.
             parallel.module.second.register_forward_pre_hook(kill)
         if (rank, step, moment) == (KILLED, 2, "hangs"):
             signal.pause()

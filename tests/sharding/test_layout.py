@@ -1,4 +1,4 @@
-"""How much work building a layout is."""
+"""The work of building a layout."""
 
 import pytest
 
@@ -17,7 +17,7 @@ TABLES = [
 
 
 def reads_of_shards(helper, world_size):
-    """How many fields of shards building the layout of all tables reads."""
+    """Number of reads of shards' fields while the layout of all tables is built."""
     plan = {table.name: helper(table, Ranks(world_size, RANKS_OF_HOST)) for table in TABLES}
     reads = []
 

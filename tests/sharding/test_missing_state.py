@@ -1,4 +1,5 @@
-"""Optimizer state that a checkpoint lacks, or has of another optimizer, is refused or kept."""
+"""Optimizer state that a checkpoint lacks, or that belongs to another optimizer, is refused or
+kept."""
 
 import pytest
 import torch
@@ -22,7 +23,7 @@ from tests.sharding.test_state_refusals import KEEPS, trained
 
 
 def refusal(model, folder, **kwargs):
-    """The message by default, and what strict=False returns."""
+    """Message of the error, and the messages with strict=False."""
     with pytest.raises(DataError) as raised:
         load_state(model, folder, **kwargs)
     return str(raised.value), load_state(model, folder, strict=False, **kwargs)
@@ -41,9 +42,9 @@ def test_state_that_is_not_saved_is_refused_or_kept(tmp_path, kind, expected, sa
     save_state(model, tmp_path / "state", optimizer=optimizer if saved_by else None)
     other = torch.nn.Linear(2, 1)
     optimizer = kind(other.parameters())
-    got = "the state of SGD (none)" if saved_by else "none"
+    received = "the state of SGD (none)" if saved_by else "none"
     problems = [
-        f"optimizer state of {name!r}: expected the state of {expected}, got {got}"
+        f"optimizer state of {name!r}: expected the state of {expected}, got {received}"
         for name in ("bias", "weight")
     ]
     assert refusal(other, tmp_path / "state", optimizer=optimizer) == (
@@ -84,8 +85,8 @@ def test_state_of_another_class_is_kept_on_demand(tmp_path):
     save_state(model, tmp_path / "state", optimizer=adam)
     model, adagrad = trained(torch.optim.Adagrad)
     sums = [state["sum"].clone() for state in adagrad.state.values()]
-    said = load_state(model, tmp_path / "state", optimizer=adagrad, strict=False)
-    assert said[1] == (
+    messages = load_state(model, tmp_path / "state", optimizer=adagrad, strict=False)
+    assert messages[1] == (
         "optimizer state of 'weight': expected the state of Adagrad (step, sum), got the state of "
         "Adam (exp_avg, exp_avg_sq, step); the current state is kept"
     )
@@ -94,7 +95,7 @@ def test_state_of_another_class_is_kept_on_demand(tmp_path):
 
 @pytest.mark.parametrize("has_stepped", [False, True])
 def test_a_sum_of_another_shape_without_a_class_is_refused(tmp_path, has_stepped):
-    """As of an optimizer whose state has the name alone in common."""
+    """The saved state belongs to another optimizer that has state of the same name."""
     table = torch.nn.Embedding(3, 2)
     optimizer = RowWiseAdagrad(table.parameters())
     if has_stepped:
@@ -103,15 +104,15 @@ def test_a_sum_of_another_shape_without_a_class_is_refused(tmp_path, has_stepped
     key = "optimizer.state.weight.sum"
     tensors = state_tensors(table) | {key: torch.ones(3, 2)}
     block_files.write_tensors(tensors, tmp_path / "state")
-    said, _ = refusal(table, tmp_path / "state", optimizer=optimizer)
-    assert said == (
+    message, _ = refusal(table, tmp_path / "state", optimizer=optimizer)
+    assert message == (
         f"{tmp_path / 'state'}: optimizer state of 'weight': sum of RowWiseAdagrad: expected shape "
         f"(3, 1), got (3, 2){KEEPS}"
     )
 
 
 @cases(
-    ("saved", "loaded", "expected", "got"),
+    ("saved", "loaded", "expected", "received"),
     {
         "none": ("sgd", "rowwise_adagrad", "momentum1 of each row", "none"),
         "values": (
@@ -124,38 +125,40 @@ def test_a_sum_of_another_shape_without_a_class_is_refused(tmp_path, has_stepped
         "unused": ("rowwise_adagrad", "sgd", "none", "momentum1 of each row"),
     },
 )
-def test_state_of_another_kernel_is_refused_or_kept(tmp_path, saved, loaded, expected, got):
-    one, other = (
+def test_state_of_another_kernel_is_refused_or_kept(tmp_path, saved, loaded, expected, received):
+    model, other = (
         unsharded(make_case(1, sizes=[1], steps=0, optimizer=name)) for name in (saved, loaded)
     )
-    save_state(one, tmp_path / "state")
+    save_state(model, tmp_path / "state")
     with torch.no_grad():
-        for value in other["sparse"].optimizer_state().values():
-            value.fill_(3.0)
-    said, kept = refusal(other, tmp_path / "state")
+        for tensor in other["sparse"].optimizer_state().values():
+            tensor.fill_(3.0)
+    message, reported = refusal(other, tmp_path / "state")
     problems = [
-        f"optimizer state of table {name!r}: expected {expected}, got {got}"
+        f"optimizer state of table {name!r}: expected {expected}, got {received}"
         for name in ("items", "users", "words")
     ]
-    assert said == f"{tmp_path / 'state'}: {problems[1]}{KEEPS}"
-    assert kept == [f"{problem}; the current state is kept" for problem in problems]
-    assert all(item.eq(3).all() for item in other["sparse"].optimizer_state().values())
-    users = [item["sparse"].embedding_bags["users"].weight for item in (one, other)]
-    assert torch.equal(*users)
+    assert message == f"{tmp_path / 'state'}: {problems[1]}{KEEPS}"
+    assert reported == [f"{problem}; the current state is kept" for problem in problems]
+    assert all(tensor.eq(3).all() for tensor in other["sparse"].optimizer_state().values())
+    users, other_users = (
+        collection["sparse"].embedding_bags["users"].weight for collection in (model, other)
+    )
+    assert torch.equal(users, other_users)
 
 
 def test_state_of_another_kernel_is_refused_by_name(tmp_path):
-    one, other = (
+    model, other = (
         unsharded(make_case(1, sizes=[1], steps=0, optimizer=name))
         for name in ("rowwise_adagrad", "ema_rowwise_adagrad")
     )
-    save_state(one, tmp_path / "state")
-    said, _ = refusal(other, tmp_path / "state")
-    assert said == (
+    save_state(model, tmp_path / "state")
+    message, _ = refusal(other, tmp_path / "state")
+    assert message == (
         f"{tmp_path / 'state'}: optimizer state of table 'users': expected the state of "
         f"ema_rowwise_adagrad, got the state of rowwise_adagrad{KEEPS}"
     )
-    tensors = state_tensors(one)
+    tensors = state_tensors(model)
     unnamed = {key: tensor for key, tensor in tensors.items() if "__class." not in key}
     assert len(unnamed) == len(tensors) - 3
     block_files.write_tensors(unnamed, tmp_path / "unnamed")
@@ -165,12 +168,12 @@ def test_state_of_another_kernel_is_refused_by_name(tmp_path):
 
 def test_a_second_moment_that_is_not_used_is_refused(tmp_path):
     case = make_case(1, sizes=[1], steps=0, optimizer="adagrad")
-    one, other = unsharded(case), unsharded(case)
-    for states in one["sparse"]._tables.states:
+    model, other = unsharded(case), unsharded(case)
+    for states in model["sparse"]._tables.states:
         states["momentum2"] = torch.ones_like(states["momentum1"])
-    save_state(one, tmp_path / "state")
-    said, _ = refusal(other, tmp_path / "state")
-    assert said.endswith(
+    save_state(model, tmp_path / "state")
+    message, _ = refusal(other, tmp_path / "state")
+    assert message.endswith(
         "expected momentum1 of each value, got momentum1 of each value, momentum2 of each value"
         + KEEPS
     )
@@ -182,13 +185,13 @@ def test_state_of_optimizer_and_kernel_do_not_replace_each_other(tmp_path):
     optimizer = torch.optim.Adagrad(plain.parameters())
     save_state(plain, tmp_path / "plain", optimizer=optimizer)
     save_state(fused, tmp_path / "fused")
-    said, _ = refusal(fused, tmp_path / "plain")
-    assert said.endswith(
+    message, _ = refusal(fused, tmp_path / "plain")
+    assert message.endswith(
         "table 'users': expected momentum1 of each value, got step, sum of the caller's "
         f"optimizer{KEEPS}"
     )
-    said, _ = refusal(plain, tmp_path / "fused", optimizer=optimizer)
-    assert said.endswith(
+    message, _ = refusal(plain, tmp_path / "fused", optimizer=optimizer)
+    assert message.endswith(
         "expected the state of Adagrad (step, sum), got the state of a fused table (momentum1)"
         + KEEPS
     )
@@ -210,10 +213,12 @@ def test_entries_beside_the_model_are_refused_or_ignored(tmp_path, wrap, others)
     model, other = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
     saved = wrap(model.state_dict()) | others
     save_dcp(saved, checkpoint_id=tmp_path / "state", no_dist=True)
-    said, ignored = refusal(other, tmp_path / "state")
-    names = ", ".join(repr(name) for name, other in sorted(others.items()) if other != {})
-    assert said.startswith(f"{tmp_path / 'state'}: expected the 2 weights of Linear, got unknown '")
-    assert said.endswith(
+    message, ignored = refusal(other, tmp_path / "state")
+    names = ", ".join(repr(name) for name, entry in sorted(others.items()) if entry != {})
+    assert message.startswith(
+        f"{tmp_path / 'state'}: expected the 2 weights of Linear, got unknown '"
+    )
+    assert message.endswith(
         "; only entries of the model and 'optimizer' can be read: strict=False ignores the others, "
         + names
     )

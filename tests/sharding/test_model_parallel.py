@@ -51,13 +51,13 @@ def others_in_the_first_step(rank, step, features, others):
 )
 @pytest.mark.parametrize("is_of_env", [False, True])
 def test_a_device_that_a_rank_lacks_is_one_message_on_all(workers, device, message, is_of_env):
-    said = f"rank 1: DistributedModelParallel: {message}"
-    assert workers.run(2, bad_device, device, is_of_env) == [said, said]
+    expected = f"rank 1: DistributedModelParallel: {message}"
+    assert workers.run(2, bad_device, device, is_of_env) == [expected, expected]
 
 
 def test_collections_exchange_their_inputs_in_two_collectives(workers):
     for steps in workers.run(2, train_model, CASE, PLANS):
-        # The first step shows what each collection looks up.
+        # In the first step each collection exchanges alone. This shows what it looks up.
         assert [exchanges for _, _, exchanges, _ in steps] == [4, 2, 2]
         for first, second, *_ in steps:
             torch.testing.assert_close(first, second)  # Same tables, other plans.
@@ -122,7 +122,7 @@ def test_gradients_are_averaged_after_a_failed_backward_pass(workers):
     ("arguments", "expected"),
     [
         pytest.param(by_name_on_rank_1, [4, 2, 2], id="by-name-on-one-rank"),
-        # Rank 0 cannot tell which argument is looked up: each collection on its own.
+        # Rank 0 cannot tell which argument is looked up, so each collection exchanges alone.
         pytest.param(same_argument_on_rank_0, [4, 4, 4], id="ambiguous-on-one-rank"),
     ],
 )

@@ -40,16 +40,18 @@ OUTSIDE = (
 def test_a_pipeline_equals_the_plain_loop_bit_for_bit(workers, name, kind):
     plain = workers.run(2, train_two_epochs, CASE, PLANS, "plain", kind)
     piped = workers.run(2, train_two_epochs, CASE, PLANS, name, kind)
-    for (outputs, state), (options, given_state) in zip(plain, piped, strict=True):
-        assert len(options) == 3 * len(CASE.batches)
-        for a, b in zip([*outputs, *state], [*options, *given_state], strict=True):
+    for (outputs, state), (piped_outputs, piped_state) in zip(plain, piped, strict=True):
+        assert len(piped_outputs) == 3 * len(CASE.batches)
+        for a, b in zip([*outputs, *state], [*piped_outputs, *piped_state], strict=True):
             assert torch.equal(a, b)
 
 
 def test_ids_of_one_and_sizes_of_two_batches_are_sent_ahead(workers):
-    # Batch 0 says only that there is one; its collections take two each, after this count.
-    # Batch 1 adds sizes and data of 1, sizes and data of 2, sizes of 3; then one of each a batch.
-    # After the last batch an end is exchanged in the place of each batch: it has sizes only.
+    # Exchanges that have begun before each batch is computed:
+    #   batch 0: one, which announces a batch. Each of its two collections adds two afterwards.
+    #   batch 1: five more: sizes and data of batches 1 and 2, and sizes of batch 3.
+    #   later:   data of the next batch, and sizes of the one after it.
+    # The end of the data is exchanged like the sizes of a batch. It has no data.
     for begun in workers.run(2, exchanges_begun, CASE, PLANS):
         assert begun == [1, 10, 12, 14, 15]
 
@@ -58,7 +60,7 @@ def test_ids_of_one_and_sizes_of_two_batches_are_sent_ahead(workers):
     ("fault", "message", "later"),
     {
         "bad": ("bad", f"rank 1: {OUTSIDE}", ""),
-        "raises": ("raises", "rank 1: disk is gone", ENDED),  # Its generator has ended with it.
+        "raises": ("raises", "rank 1: disk is gone", ENDED),  # A generator that raised has ended.
         "ends": ("ends", ENDED, ENDED),
     },
 )
@@ -102,8 +104,10 @@ def test_a_detached_model_is_called_between_two_steps(workers):
 )
 @pytest.mark.parametrize("name", ["base", "sparse", "eval"])
 def test_a_model_that_returns_no_loss_and_output_is_refused(workers, name, kind, returned):
-    said = workers.run(2, refused_output, CASE, PLANS, name, kind)
-    assert said == [f"the model returned {item}; expected (loss, output)" for item in returned]
+    messages = workers.run(2, refused_output, CASE, PLANS, name, kind)
+    assert messages == [
+        f"the model returned {description}; expected (loss, output)" for description in returned
+    ]
 
 
 @pytest.mark.parametrize("name", ["base", "sparse"])

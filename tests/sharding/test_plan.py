@@ -157,13 +157,13 @@ def test_arguments_of_another_type_are_refused_by_name(make, message):
         make()
 
 
-@pytest.mark.parametrize("said", ["two", "", "0", "-1", "1.5"])
-def test_a_local_world_size_that_does_not_fit_is_refused(monkeypatch, said):
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", said)
-    with pytest.raises(InputError) as refused:
+@pytest.mark.parametrize("value", ["two", "", "0", "-1", "1.5"])
+def test_a_local_world_size_that_does_not_fit_is_refused(monkeypatch, value):
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", value)
+    with pytest.raises(InputError) as raised:
         rectangles(row_wise(), local_size=None)
-    assert str(refused.value) == (
-        f"LOCAL_WORLD_SIZE: expected a number of ranks, from 1, got {said!r}"
+    assert str(raised.value) == (
+        f"LOCAL_WORLD_SIZE: expected a number of ranks, from 1, got {value!r}"
     )
 
 
@@ -187,7 +187,7 @@ def test_a_plan_is_equal_after_json(tmp_path):
 
 
 def test_a_plan_without_its_world_size_is_checked_by_its_ranks():
-    """As earlier files, and plans put together by hand."""
+    """Earlier files and plans built by hand do not have their world size."""
     cut = construct_module_sharding_plan(collection(), {"t": row_wise()}, world_size=2)
     document = json.loads(ShardingPlan({"sparse": cut}).to_json())
     del document["world_size"]
@@ -286,7 +286,7 @@ def test_an_inconsistent_plan_is_refused(plan, message):
 
 
 SHARD = Shard(table="t", rows=(0, 10), columns=(0, 16), devices=(0,))
-OF_TORCHREC = EnumerableShardingSpec(
+TORCHREC_SPEC = EnumerableShardingSpec(
     [ShardMetadata(shard_offsets=[0, 0], shard_sizes=[10, 16], placement="rank:0/cpu")]
 )
 SHARDS_EXPECTED = (
@@ -307,11 +307,11 @@ def shard(**arguments):
     ("build", "message"),
     {
         "torchrec": (
-            lambda: by_hand(ranks=[0], sharding_spec=OF_TORCHREC),
+            lambda: by_hand(ranks=[0], sharding_spec=TORCHREC_SPEC),
             f"ParameterSharding: sharding_spec: expected {SHARDS_EXPECTED}, got Enumerable",
         ),
         "positional": (
-            lambda: ParameterSharding("row_wise", "fused", [0], OF_TORCHREC),
+            lambda: ParameterSharding("row_wise", "fused", [0], TORCHREC_SPEC),
             "ParameterSharding: expected sharding_type=, compute_kernel=, sharding_spec=, "
             "got 4 arguments without names",
         ),
@@ -384,6 +384,6 @@ def test_kernels_of_unified_memory_are_for_cuda_and_shards():
 
 def test_json_of_another_shape_is_refused_with_its_field():
     text = '{"format_version": 0, "plan": {"m": {"t": {"sharding_type": 1}}}}'
-    said = r"^plan.json: plan\.m\.t.*; expected a file that ShardingPlan.save wrote$"
-    with pytest.raises(DataError, match=said):
+    message = r"^plan.json: plan\.m\.t.*; expected a file that ShardingPlan.save wrote$"
+    with pytest.raises(DataError, match=message):
         ShardingPlan.from_json(text, name="plan.json")

@@ -1,4 +1,5 @@
-"""Vectors and gradients that travel in fewer bits: how many bytes, and how far from float32."""
+"""Vectors and gradients that are sent in fewer bits: the number of bytes, and the error against
+float32."""
 
 import pytest
 import torch
@@ -27,7 +28,7 @@ from tests.sharding.reference import LEARNING_RATE, make_case
 CASE = make_case(2, sizes=[5, 3], steps=1)
 CASES = {"pooled": CASE, "sequences": make_case(2, sizes=[5, 3], steps=1, is_sequence=True)}
 WIDTHS = [8, 8, 16, 8, 8]
-"""Of the lookups: users twice, items, words twice."""
+"""Widths of the lookups: users twice, items, words twice."""
 
 BYTES_OF_VECTOR = {
     CommType.FP32: lambda width: 4 * width,
@@ -37,12 +38,13 @@ BYTES_OF_VECTOR = {
 }
 
 HALF_STEP = {CommType.FP32: 0, CommType.FP16: 2**-11, CommType.BF16: 2**-8, CommType.INT8: 1 / 255}
-"""Of the largest value: int8 has 255 steps over at most twice that."""
+"""Rounding error, as a share of the largest value. Int8 has 255 steps over at most twice that
+value."""
 
 
 def step(env, case, plan, config):
-    """The output, the gradients that the shards got, and the bytes that this rank received of
-    vectors and of gradients."""
+    """Output, gradients of the shards, and bytes of vectors and of gradients that this rank
+    received."""
     comms = None if config is None else get_qcomm_codecs_registry(qcomms_config=config)
     module = shard(env, collection_of(case), plan, comms=comms)
     before = [local_shard.weight.clone() for local_shard in module.local_shards()]
@@ -68,7 +70,7 @@ def test_bytes_are_those_of_the_precision(workers, precision):
     config = QCommsConfig(forward_precision=precision, backward_precision=precision)
     results = workers.run(2, step, CASE, plan_of(CASE, table_wise(rank=0)), config)
     of_example = sum(BYTES_OF_VECTOR[precision](width) for width in WIDTHS)
-    # Vectors of 5 and 3 examples go to their ranks, gradients of all 8 to rank 0.
+    # Vectors of 5 and 3 examples go to their ranks. Gradients of all 8 go to rank 0.
     assert [received for *_, received in results] == [
         [5 * of_example, 8 * of_example],
         [3 * of_example, 0],
@@ -84,8 +86,8 @@ def test_vectors_are_within_the_rounding_of_the_precision(workers, case, precisi
     results = workers.run(2, step, case, plan, QCommsConfig(forward_precision=precision))
     largest = max(float(output.abs().max()) for output, *_ in exact)
     parts = len(plan["users"].sharding_spec)
-    for (expected, *_), (options, *_) in zip(exact, results, strict=True):
-        error = float((options - expected).abs().max())
+    for (expected, *_), (output, *_) in zip(exact, results, strict=True):
+        error = float((output - expected).abs().max())
         assert error <= 2 * parts * HALF_STEP[precision] * largest
         assert (error > 0) == (precision is not CommType.FP32)
 
@@ -96,7 +98,8 @@ def test_gradients_are_within_the_rounding_of_the_precision(workers, case, preci
     plan = plan_of(case, table_wise(rank=0))
     exact = workers.run(2, step, case, plan, None)[0][1]
     result = workers.run(2, step, case, plan, QCommsConfig(backward_precision=precision))[0][1]
-    # A gradient is at most 1.5 / 2 for each use of a row; a row has at most 8 examples x 4 ids x 2.
+    # A gradient is at most 1.5 / 2 for each use of a row. Each of 8 examples uses a row at most
+    # 4 times in each of 2 features.
     errors = [float((a - b).abs().max()) for a, b in zip(exact, result, strict=True)]
     assert max(errors) <= 64 * 0.75 * HALF_STEP[precision]
     assert (max(errors) > 0) == (precision is not CommType.FP32)
@@ -118,7 +121,7 @@ def test_a_loss_scale_keeps_small_gradients(workers):
 
 
 def exchange_value(env, config, value):
-    """What arrives of a value."""
+    """Value that arrives after it was sent as a gradient."""
     block = [[VectorBlock(1, (4,))], [VectorBlock(1, (4,))]]
     values = torch.full((8,), value)
     received = exchange_vectors(

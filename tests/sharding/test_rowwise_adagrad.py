@@ -1,4 +1,4 @@
-"""Row-wise Adagrad as an optimizer of the caller's."""
+"""Row-wise Adagrad as an optimizer that the caller steps."""
 
 import pytest
 import torch
@@ -35,7 +35,7 @@ def test_eps_is_torchrecs_unless_given():
     optimizer.step()
     # 1 - 1e-10 / (1e-10 + 1e-10)
     torch.testing.assert_close(module.weight.detach(), torch.full((2, 2), 0.5))
-    with pytest.raises(TypeError):  # TorchRec's third is lr_decay.
+    with pytest.raises(TypeError):  # TorchRec's third argument is lr_decay.
         RowWiseAdagrad(module.parameters(), 1.0, 1e-8)
 
 
@@ -68,12 +68,12 @@ def test_state_is_saved_and_loaded(tmp_path):
     },
 )
 def test_what_it_cannot_train_is_refused(shape, settings, message):
-    value = {"params": [torch.nn.Parameter(torch.zeros(shape))], **settings}
+    group = {"params": [torch.nn.Parameter(torch.zeros(shape))], **settings}
     optimizer = RowWiseAdagrad(table().parameters())
     for make in (
-        lambda: RowWiseAdagrad(**value),
-        lambda: RowWiseAdagrad([value]),
-        lambda: optimizer.add_param_group(value),
+        lambda: RowWiseAdagrad(**group),
+        lambda: RowWiseAdagrad([group]),
+        lambda: optimizer.add_param_group(group),
     ):
         with pytest.raises(InputError, match=message):
             make()

@@ -1,5 +1,5 @@
-"""Optimizers with two moments have no kernels on CPU: their state is written by hand here, as
-partial row-wise Adam has it, and goes through checkpoints like any other."""
+"""Optimizers with two moments have no kernels on CPU. Their state is written by hand here, as
+partial row-wise Adam has it, and is then saved and loaded like any other."""
 
 import torch
 
@@ -11,18 +11,18 @@ MOMENTS = ("momentum1", "momentum2")
 
 
 def first_moment(shard):
-    """A number for each value, by its place in the table."""
-    rows, columns = (torch.arange(*item) for item in (shard.rows, shard.columns))
+    """A number for each value, from its row and column in the table."""
+    rows, columns = (torch.arange(*span) for span in (shard.rows, shard.columns))
     return rows[:, None] + columns / 1024
 
 
 def second_moment(shard):
-    """A number for each row: its own and the first column of its range."""
+    """A number for each row, from the row and the first column of the shard."""
     return torch.arange(*shard.rows) + shard.columns[0] / 1024
 
 
 def with_moments(env, case, plan, fill=False):
-    """A model, and its shards with two moments."""
+    """A model and its shards, which have two moments."""
     parallel = sharded(env, case, plan)
     shards = parallel.module["sparse"].local_shards()
     for local in shards:
@@ -41,8 +41,8 @@ def save_moments(env, case, plan, folder):
 
 def load_moments(env, case, plan, folder):
     parallel, shards = with_moments(env, case, plan)
-    said = load_state(parallel, folder)
-    return said, [(shard.shard, *(shard.state[name] for name in MOMENTS)) for shard in shards]
+    messages = load_state(parallel, folder)
+    return messages, [(shard.shard, *(shard.state[name] for name in MOMENTS)) for shard in shards]
 
 
 def test_both_moments_load_under_another_plan(workers, tmp_path):
@@ -50,8 +50,8 @@ def test_both_moments_load_under_another_plan(workers, tmp_path):
     columns = plan_of(case, column_wise(), words=table_wise(rank=1))
     workers.run(2, save_moments, case, columns, tmp_path / "state")
     swapped = plan_of(case, column_wise(ranks=[1, 0]), words=row_wise())
-    for said, shards in workers.run(2, load_moments, case, swapped, tmp_path / "state"):
-        assert said == []
+    for messages, shards in workers.run(2, load_moments, case, swapped, tmp_path / "state"):
+        assert messages == []
         assert len(shards) == 3
         for shard, first, second in shards:
             assert torch.equal(first, first_moment(shard))

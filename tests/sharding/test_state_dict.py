@@ -16,12 +16,12 @@ from embershard.sharding import (
     save_state,
     table_wise,
 )
-from tests.sharding.cases import dense_optimizer, features_of, held, plan_of, sharded
+from tests.sharding.cases import dense_optimizer, features_of, local_state, plan_of, sharded
 from tests.sharding.reference import loss_of, make_case
-from tests.sharding.test_checkpoint import whole
+from tests.sharding.test_checkpoint import merge_shards
 
 KEYS = [f"sparse.embedding_bags.{name}.weight" for name in ("items", "users", "words")]
-"""TorchRec's, of a collection at ``sparse``."""
+"""TorchRec's keys for a collection at ``sparse``."""
 pytestmark = pytest.mark.filterwarnings("ignore:Please use DTensor")
 
 
@@ -48,7 +48,7 @@ def emptied(env, case, plan):
 
 
 def state_of(parallel, optimizer=None):
-    """As TorchRec's users save it."""
+    """State of model and optimizer, in the form that users of TorchRec save."""
     optimizer = optimizer or parallel.fused_optimizer
     return {**parallel.state_dict(), "optimizer": optimizer.state_dict()}
 
@@ -59,10 +59,10 @@ def load_dcp(env, state, folder):
 
 
 def copies(parallel):
-    """This rank's shards, and its replicas."""
+    """Copies of this rank's shards and replicas."""
     shards = [
         (shard, weight.clone(), None if state is None else state.clone())
-        for shard, weight, state in held(parallel.module["sparse"])
+        for shard, weight, state in local_state(parallel.module["sparse"])
     ]
     return shards, {
         name: named_parameter.detach().clone()
@@ -72,13 +72,14 @@ def copies(parallel):
 
 def check_same(shards, expected):
     assert len(shards) == len(expected)
-    for (shard, *values), (own, *others) in zip(shards, expected, strict=True):
-        assert shard == own
-        torch.testing.assert_close(values, others, rtol=0, atol=0)
+    for (shard, *values), (expected_shard, *expected_values) in zip(shards, expected, strict=True):
+        assert shard == expected_shard
+        torch.testing.assert_close(values, expected_values, rtol=0, atol=0)
 
 
 def described(env, case, plan):
-    """Keys of the state dicts; offsets, sizes and rank of each shard; what lies here."""
+    """The model's state dict with offsets, sizes and rank of each shard, the names of optimizer
+    state, and copies of this rank's shards."""
     parallel = trained(env, case, plan)
     results = {}
     for key, value in parallel.state_dict().items():
@@ -86,8 +87,8 @@ def described(env, case, plan):
             results[key] = tuple(value.shape)
             continue
         pieces = [
-            (tuple(item.shard_offsets), tuple(item.shard_sizes), item.placement.rank())
-            for item in value.metadata().shards_metadata
+            (tuple(piece.shard_offsets), tuple(piece.shard_sizes), piece.placement.rank())
+            for piece in value.metadata().shards_metadata
         ]
         own = {
             tuple(local_shard.metadata.shard_offsets): local_shard.tensor
@@ -95,7 +96,7 @@ def described(env, case, plan):
         }
         results[key] = tuple(value.metadata().size), pieces, own
     state = parallel.fused_optimizer.state_dict()["state"]
-    return results, {name: sorted(of) for name, of in state.items()}, copies(parallel)[0]
+    return results, {name: sorted(states) for name, states in state.items()}, copies(parallel)[0]
 
 
 def test_tables_are_sharded_tensors_under_torchrecs_keys(workers):
@@ -109,7 +110,7 @@ def test_tables_are_sharded_tensors_under_torchrecs_keys(workers):
             KEYS[1]: ((50, 8), [((0, 0), (25, 8), 0), ((25, 0), (25, 8), 1)]),
             KEYS[2]: ((23, 8), [((0, 0), (23, 8), 0)]),
         }
-        # On a rank without a shard, too.
+        # The names are complete even on a rank without a shard.
         assert state == {key: [f"{key.split('.')[2]}.momentum1"] for key in KEYS}
         assert sum(len(own) for *_, own in result.values()) == len(shards)
         for shard, weight, _ in shards:
@@ -143,7 +144,7 @@ def save_with_dcp(env, case, plan, folder):
 
 
 def load_with_dcp(env, case, plan, folder):
-    """In place; ``load_state_dict`` of the same tensors then changes nothing."""
+    """Loads in place. ``load_state_dict`` of the same tensors must change nothing afterwards."""
     parallel = emptied(env, case, plan)
     state = state_of(parallel)
     load_dcp(env, state, folder)
@@ -157,34 +158,34 @@ def test_dcp_loads_under_another_plan_and_world_size(workers, tmp_path, optimize
     case = make_case(4, sizes=[3, 2, 4, 1], steps=2, optimizer=optimizer)
     rows = plan_of(case, row_wise(), 4, items=table_wise(rank=3), words=table_wise(rank=0))
     saved = workers.run(4, save_with_dcp, case, rows, tmp_path / "state")
-    other = plan_of(case, table_wise(rank=1), words=row_wise(), items=row_wise())
-    loaded = workers.run(2, load_with_dcp, case, other, tmp_path / "state")
-    weights, state = whole(case, [shards for shards, _ in saved])
-    result, found_state = whole(case, [shards for shards, _ in loaded])
+    other_plan = plan_of(case, table_wise(rank=1), words=row_wise(), items=row_wise())
+    loaded = workers.run(2, load_with_dcp, case, other_plan, tmp_path / "state")
+    weights, state = merge_shards(case, [shards for shards, _ in saved])
+    result, actual_state = merge_shards(case, [shards for shards, _ in loaded])
     torch.testing.assert_close(result, weights, rtol=0, atol=0)
-    torch.testing.assert_close(found_state, state, rtol=0, atol=0)
-    assert set(found_state) == ({(n, (0, d)) for n, _, d, *_ in case.tables} if state else set())
+    torch.testing.assert_close(actual_state, state, rtol=0, atol=0)
+    assert set(actual_state) == ({(n, (0, d)) for n, _, d, *_ in case.tables} if state else set())
 
 
 def test_dcp_loads_weights_cut_by_rows_columns_and_grids(workers, tmp_path):
     case = make_case(4, sizes=[3, 2, 4, 1], steps=1)
     grid = plan_of(case, grid_shard(host_indexes=[0, 1]), 4, 2, words=data_parallel())
     saved = workers.run(4, save_with_dcp, case, grid, tmp_path / "state")
-    other = plan_of(case, column_wise(), users=row_wise(), words=data_parallel())
-    loaded = workers.run(2, load_with_dcp, case, other, tmp_path / "state")
+    other_plan = plan_of(case, column_wise(), users=row_wise(), words=data_parallel())
+    loaded = workers.run(2, load_with_dcp, case, other_plan, tmp_path / "state")
     for name in ("users", "items"):
-        expected = whole(case, [shards for shards, _ in saved])[0][name]
-        assert torch.equal(whole(case, [shards for shards, _ in loaded])[0][name], expected)
+        expected = merge_shards(case, [shards for shards, _ in saved])[0][name]
+        assert torch.equal(merge_shards(case, [shards for shards, _ in loaded])[0][name], expected)
     for _, replicas in loaded:
         assert torch.equal(replicas[KEYS[2]], saved[0][1][KEYS[2]])
 
 
 def dense_state_through_dcp(env, case, plan, folder):
-    """State of the dense optimizer when it is saved, and as a new run loads it."""
+    """State of the dense optimizer when it is saved, and after a new run loads it."""
     results = []
     for parallel in (trained(env, case, plan), emptied(env, case, plan)):
         parameters = dict(parallel.named_parameters())
-        dense = KeyedOptimizerWrapper(parameters, lambda value: torch.optim.Adam(value, lr=0.1))
+        dense = KeyedOptimizerWrapper(parameters, lambda params: torch.optim.Adam(params, lr=0.1))
         dense.init_state()
         optimizer = CombinedOptimizer([dense, parallel.fused_optimizer])
         optimizer.save_param_groups(True)
@@ -207,7 +208,8 @@ def test_dcp_loads_dense_state_on_ranks_without_shards(workers, tmp_path):
 
 
 def save_asynchronously(env, case, plan, folder):
-    """What the shards held when ``async_save`` returned; they change before it is written."""
+    """Values of the shards when ``async_save`` is called. The shards change before they are
+    written."""
     parallel = trained(env, case, plan)
     before = copies(parallel)
     state = state_of(parallel)
@@ -227,13 +229,13 @@ def test_async_save_holds_the_values_of_its_call(workers, tmp_path):
         check_same(shards, expected)
 
 
-def save_of_ours(env, case, plan, folder):
+def save_with_save_state(env, case, plan, folder):
     parallel = trained(env, case, plan)
     save_state(parallel, folder)
     return copies(parallel)
 
 
-def load_of_ours(env, case, plan, folder):
+def load_with_load_state(env, case, plan, folder):
     parallel = emptied(env, case, plan)
     assert load_state(parallel, folder) == []
     return copies(parallel)
@@ -241,7 +243,7 @@ def load_of_ours(env, case, plan, folder):
 
 @pytest.mark.parametrize(
     ("save", "load"),
-    [(save_with_dcp, load_of_ours), (save_of_ours, load_with_dcp)],
+    [(save_with_dcp, load_with_load_state), (save_with_save_state, load_with_dcp)],
     ids=["load_state", "save_state"],
 )
 def test_dcp_and_save_state_read_each_other(workers, tmp_path, save, load):
@@ -254,7 +256,8 @@ def test_dcp_and_save_state_read_each_other(workers, tmp_path, save, load):
 
 
 def load_whole_tensors(env, case, plan, weights):
-    """From a state dict of the model before it was sharded."""
+    """Loads a state dict of the unsharded model. Returns this rank's shards, and the keys that an
+    empty state dict lacks."""
     parallel = emptied(env, case, plan)
     keys = parallel.load_state_dict(weights)
     assert keys.missing_keys == keys.unexpected_keys == []
@@ -277,23 +280,23 @@ def test_whole_tensors_load_into_shards(workers, kernel):
             assert torch.equal(weight, expected)
 
 
-def refusals(env, case, plan, other):
-    parallel, said = sharded(env, case, plan), []
+def refusals(env, case, plan, other_plan):
+    parallel, messages = sharded(env, case, plan), []
     for state in (
-        sharded(env, case, other).state_dict(),
+        sharded(env, case, other_plan).state_dict(),
         parallel.state_dict() | {KEYS[1]: torch.zeros(3, 8)},
         parallel.state_dict() | {KEYS[1]: 3},
     ):
         with pytest.raises(RuntimeError) as raised:
             parallel.load_state_dict(state)
-        said.append(str(raised.value).split("\n\t", 1)[1])
-    return said
+        messages.append(str(raised.value).split("\n\t", 1)[1])
+    return messages
 
 
 def test_shards_of_another_plan_and_other_shapes_are_refused(workers):
     case = make_case(2, sizes=[3, 4], steps=0)
-    plan, other = plan_of(case, row_wise()), plan_of(case, row_wise(), users=column_wise())
-    for moved, resized, number in workers.run(2, refusals, case, plan, other):
+    plan, other_plan = plan_of(case, row_wise()), plan_of(case, row_wise(), users=column_wise())
+    for moved, resized, number in workers.run(2, refusals, case, plan, other_plan):
         assert moved == (
             f"{KEYS[1]}: expected this rank's shards of the model's plan, got others; read a "
             "checkpoint of another plan with torch.distributed.checkpoint.load(state_dict)."

@@ -57,13 +57,13 @@ def test_state_of_another_optimizer_is_refused(tmp_path, kind, settings, expecte
         optimizer = kind(model.parameters(), **settings)
     with pytest.raises(DataError) as raised:
         load_state(model, folder, optimizer=optimizer)
-    said = f"{folder}: optimizer state of 'weight': expected the state of {expected}"
-    assert str(raised.value).startswith(said)
+    message = f"{folder}: optimizer state of 'weight': expected the state of {expected}"
+    assert str(raised.value).startswith(message)
     assert str(raised.value).endswith(f"), got the state of Adagrad (step, sum){KEEPS}")
 
 
 class OwnAdam(torch.optim.Adam):
-    """Not torch's: what it keeps is not known before its first step."""
+    """An optimizer outside torch, whose state is unknown before its first step."""
 
 
 @cases(
@@ -96,7 +96,7 @@ def test_state_of_adam_is_refused_by_every_other_class(tmp_path, make, expected)
 
 
 def save_without_class(model, optimizer, folder):
-    """As TorchRec."""
+    """Saves state without the names of optimizer classes, as TorchRec does."""
     tensors = state_tensors(model, optimizer=optimizer)
     unnamed = {key: tensor for key, tensor in tensors.items() if "__class." not in key}
     assert len(unnamed) == len(tensors) - len(list(model.parameters()))
@@ -123,10 +123,10 @@ def test_state_whose_class_is_not_saved_is_told_by_its_names(tmp_path):
 def test_row_wise_adagrad_takes_its_own_names_only(tmp_path, kind, names):
     table = torch.nn.Embedding(3, 2)
     table(torch.tensor([1])).sum().backward()
-    optimizer, own = kind(table.parameters()), RowWiseAdagrad(table.parameters())
-    for item, folder in ((optimizer, "other"), (own, "own")):
-        item.step()
-        save_without_class(table, item, tmp_path / folder)
+    optimizer, row_wise = kind(table.parameters()), RowWiseAdagrad(table.parameters())
+    for saved, folder in ((optimizer, "other"), (row_wise, "row_wise")):
+        saved.step()
+        save_without_class(table, saved, tmp_path / folder)
     read = RowWiseAdagrad(table.parameters())
     with pytest.raises(DataError) as raised:
         load_state(table, tmp_path / "other", optimizer=read)
@@ -134,7 +134,7 @@ def test_row_wise_adagrad_takes_its_own_names_only(tmp_path, kind, names):
         f"{tmp_path / 'other'}: optimizer state of 'weight': expected the state of RowWiseAdagrad "
         f"(sum), got the state of another optimizer ({names}){KEEPS}"
     )
-    assert load_state(table, tmp_path / "own", optimizer=read) == []
+    assert load_state(table, tmp_path / "row_wise", optimizer=read) == []
     assert read.state[table.weight]["sum"].tolist() == [[0.0], [1.0], [0.0]]
 
 
@@ -151,29 +151,29 @@ def test_state_of_adam_loads_into_one_that_has_not_stepped(tmp_path):
 def test_an_optimizer_of_another_model_is_refused(tmp_path):
     model, optimizer = trained(torch.optim.Adagrad)
     other = torch.nn.Linear(2, 1)
-    said = "optimizer: expected parameters of the model, got 2 others"
+    message = "optimizer: expected parameters of the model, got 2 others"
     with pytest.raises(InputError) as raised:
         save_state(other, tmp_path / "state", optimizer=optimizer)
-    assert str(raised.value) == said
+    assert str(raised.value) == message
     save_state(model, tmp_path / "state", optimizer=optimizer)
     with pytest.raises(DataError) as raised:
         load_state(other, tmp_path / "state", optimizer=optimizer)
-    assert str(raised.value) == f"{tmp_path / 'state'}: {said}"
+    assert str(raised.value) == f"{tmp_path / 'state'}: {message}"
 
 
 def test_tensors_on_meta_are_neither_saved_nor_loaded(tmp_path):
-    said = (
+    message = (
         "weight: expected a tensor on cpu, got one on meta; build the model on device cpu, or "
         "shard it first"
     )
     on_meta = torch.nn.Linear(2, 1, device="meta")
     with pytest.raises(InputError) as raised:
         save_state(on_meta, tmp_path / "state")
-    assert str(raised.value) == said
+    assert str(raised.value) == message
     save_state(torch.nn.Linear(2, 1), tmp_path / "state")
     with pytest.raises(DataError) as raised:
         load_state(on_meta, tmp_path / "state")
-    assert str(raised.value) == f"{tmp_path / 'state'}: {said}"
+    assert str(raised.value) == f"{tmp_path / 'state'}: {message}"
 
 
 def test_state_that_is_no_tensor_is_refused(tmp_path):
@@ -183,8 +183,8 @@ def test_state_that_is_no_tensor_is_refused(tmp_path):
     optimizer.step()
     with pytest.raises(InputError) as raised:
         save_state(table, tmp_path / "state", optimizer=optimizer)
-    said = "optimizer state of 'weight': 'step' of SparseAdam: expected a tensor, got int"
-    assert str(raised.value) == said
+    message = "optimizer state of 'weight': 'step' of SparseAdam: expected a tensor, got int"
+    assert str(raised.value) == message
     assert not (tmp_path / "state").exists()
 
 
@@ -202,18 +202,18 @@ def test_a_folder_takes_one_state_and_the_error_names_one_below(tmp_path):
 
 def test_a_folder_takes_one_save_at_a_time(tmp_path, monkeypatch):
     folder, (first, second) = tmp_path / "state", (torch.nn.Linear(2, 1), torch.nn.Linear(2, 1))
-    said, save = [], block_files.state_dict_saver.save
+    messages, save = [], block_files.state_dict_saver.save
 
     def save_beside(*args, **named):
         monkeypatch.setattr(block_files.state_dict_saver, "save", save)
         with pytest.raises(InputError) as raised:
             save_state(second, folder)
-        said.append(str(raised.value))
+        messages.append(str(raised.value))
         return save(*args, **named)
 
     monkeypatch.setattr(block_files.state_dict_saver, "save", save_beside)
     save_state(first, folder)
-    assert said == [f"{folder}: expected a new folder, got one that another save writes to"]
+    assert messages == [f"{folder}: expected a new folder, got one that another save writes to"]
     assert sorted(path.name for path in folder.iterdir()) == [".metadata", "__0_0.distcp"]
     load_state(second, folder)
     assert torch.equal(second.weight, first.weight)
@@ -239,7 +239,7 @@ def test_a_save_that_failed_leaves_its_folder_to_another(tmp_path, monkeypatch):
 def test_a_finished_unwritable_folder_is_one_of_save_state(tmp_path):
     model = torch.nn.Linear(2, 1)
     save_state(model, tmp_path / "state")
-    (tmp_path / "state" / LOCK).mkdir()  # It opens for nobody, as in a read-only folder.
+    (tmp_path / "state" / LOCK).mkdir()  # The lock file cannot be opened, as in a read-only folder.
     with pytest.raises(InputError, match="expected a new folder, got one of save_state"):
         save_state(model, tmp_path / "state")
 
@@ -281,8 +281,8 @@ def test_a_lock_file_deleted_by_its_writer_claims_nothing(tmp_path, monkeypatch)
         return True
 
     monkeypatch.setattr(folder_claim, "lock", lock_late)
-    said = "expected a new folder, got one that another save writes to"
-    with pytest.raises(InputError, match=said), claimed_folder(tmp_path):
+    message = "expected a new folder, got one that another save writes to"
+    with pytest.raises(InputError, match=message), claimed_folder(tmp_path):
         pass
 
 
@@ -308,9 +308,9 @@ def save_plain(env, folder):
 
 
 def test_a_save_into_a_folder_in_use_is_one_message_on_all(workers, tmp_path):
-    said = f"rank 0: {tmp_path}: expected a new folder, got one that another save writes to"
+    message = f"rank 0: {tmp_path}: expected a new folder, got one that another save writes to"
     with claimed_folder(tmp_path):
-        assert workers.run(2, save_plain, tmp_path) == [said, said]
+        assert workers.run(2, save_plain, tmp_path) == [message, message]
     assert workers.run(2, save_plain, tmp_path) == [None, None]
 
 
@@ -321,13 +321,13 @@ class Task(torch.nn.Module):
 
 
 def save_and_load_around(env, case, plan, folder):
-    parallel, said = sharded(env, case, plan), []
+    parallel, messages = sharded(env, case, plan), []
     for model in (Task(parallel), parallel.module):
         for act in (save_state, load_state):
             with pytest.raises(InputError) as raised:
                 act(model, folder)
-            said.append(str(raised.value))
-    return said
+            messages.append(str(raised.value))
+    return messages
 
 
 def test_sharded_tables_are_saved_by_what_shards_them(workers, tmp_path):
@@ -348,8 +348,8 @@ def close_after_a_failed_write(env, folder):
 
 
 def test_a_failed_write_is_an_error_of_close_at_the_latest(workers, tmp_path):
-    said = f"rank 0: {tmp_path}/state: expected a new folder, got one of save_state"
-    assert workers.run(2, close_after_a_failed_write, tmp_path / "state") == [said, said]
+    message = f"rank 0: {tmp_path}/state: expected a new folder, got one of save_state"
+    assert workers.run(2, close_after_a_failed_write, tmp_path / "state") == [message, message]
 
 
 def restore_where_rank_1_cannot_read(env, folder):
@@ -371,8 +371,8 @@ def restore_where_rank_1_cannot_read(env, folder):
 
 
 def test_a_rank_that_cannot_read_metadata_is_one_message_on_all(workers, tmp_path):
-    said = "rank 1: no metadata here"
-    assert workers.run(2, restore_where_rank_1_cannot_read, tmp_path) == [said, said]
+    message = "rank 1: no metadata here"
+    assert workers.run(2, restore_where_rank_1_cannot_read, tmp_path) == [message, message]
 
 
 def save_by_adafactor(env, case, plan, folder):
@@ -390,7 +390,7 @@ def save_by_adafactor(env, case, plan, folder):
 
 def test_state_of_rows_of_a_shard_is_refused(workers, tmp_path):
     case = make_case(2, sizes=[3, 4], steps=0, optimizer="rowwise_adagrad")
-    # Rank 0 alone has a fault; the counts of replicas are summed over the ranks.
+    # Only rank 0 has bad state. Rank 1 must still take part in the sum of replicas' counts.
     plan = plan_of(case, column_wise([0, 0], compute_kernel="dense"), items=data_parallel())
     first, second = workers.run(2, save_by_adafactor, case, plan, tmp_path / "state")
     assert first == second
@@ -413,6 +413,6 @@ def save_with_own_optimizer(env, folder):
 
 
 def test_a_state_that_one_rank_cannot_save_is_refused_on_all(workers, tmp_path):
-    said = "rank 1: optimizer: expected parameters of the model, got 2 others"
-    assert workers.run(2, save_with_own_optimizer, tmp_path / "state") == [said, said]
+    message = "rank 1: optimizer: expected parameters of the model, got 2 others"
+    assert workers.run(2, save_with_own_optimizer, tmp_path / "state") == [message, message]
     assert not (tmp_path / "state").exists()

@@ -15,7 +15,8 @@ WORLD = 4
 
 @st.composite
 def tilings(draw, name, rows, dim):
-    """Rectangles by up to five cuts, each through one of them; a rank may hold several."""
+    """Cuts a table into rectangles, by up to five cuts of one rectangle each. A rank may hold
+    several."""
     results = [((0, rows), (0, dim))]
     for _ in range(draw(st.integers(0, 5))):
         (top, end), (left, right) = results.pop(draw(st.integers(0, len(results) - 1)))
@@ -38,7 +39,7 @@ def tilings(draw, name, rows, dim):
 
 
 def check_rectangles(case, plan, results):
-    """As ``check_equal``, of row-wise state, which each rectangle keeps for itself."""
+    """Like ``check_equal``, for row-wise state: each rectangle keeps its own."""
     cuts = {
         name: [(shard.rows, shard.columns) for shard in plan[name].sharding_spec] for name in plan
     }
@@ -47,8 +48,8 @@ def check_rectangles(case, plan, results):
         for step, expected in enumerate(outputs):
             check_close(vectors[step], expected[rank])
         for shard, weight, momentum in shards:
-            of = weights[shard.table][slice(*shard.rows), slice(*shard.columns)]
-            check_close(weight, of)
+            expected_weight = weights[shard.table][slice(*shard.rows), slice(*shard.columns)]
+            check_close(weight, expected_weight)
             check_close(momentum, state[shard.table, *shard.rows, *shard.columns][:, 0])
         for name, (weight, squares) in replicas.items():
             check_close(weight, weights[name])

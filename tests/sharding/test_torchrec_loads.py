@@ -1,4 +1,4 @@
-"""TorchRec loads what we save, and we what it saves, in an environment of its own
+"""TorchRec and embershard load each other's checkpoints. TorchRec runs in an environment of its own
 (`make bench-peers`)."""
 
 import json
@@ -20,21 +20,21 @@ from tests.sharding.reference import make_case
 from tests.sharding.test_state_dict import load_with_dcp, save_with_dcp
 
 NAMES = {"users": "users", "items": "ads", "words": "words"}
-"""TorchRec has no table named items: it is a method of its containers."""
+"""TorchRec cannot name a table items: that is a method of its containers."""
 CUTS = {"users": row_wise(), "ads": column_wise(), "words": table_wise(0)}
 PLANS = {"users": "row_wise", "ads": "column_wise", "words": "table_wise"}
 
 
-def save_of_ours(env, case, plan, folder):
+def save_with_save_state(env, case, plan, folder):
     return save_and_read(env, case, plan, folder)[0]
 
 
-def save_of_dcp(env, case, plan, folder):
+def save_with_torch(env, case, plan, folder):
     return save_with_dcp(env, case, plan, folder)[0]
 
 
 @pytest.mark.needs_peers
-@pytest.mark.parametrize("save", [save_of_ours, save_of_dcp])
+@pytest.mark.parametrize("save", [save_with_save_state, save_with_torch])
 def test_torchrec_and_ours_load_each_others_shards_and_state(workers, tmp_path, save):
     case = make_case(2, sizes=[3, 2], steps=3, optimizer="rowwise_adagrad")
     case = replace(
@@ -51,7 +51,7 @@ def test_torchrec_and_ours_load_each_others_shards_and_state(workers, tmp_path, 
     (tmp_path / "tables.json").write_text(json.dumps(tables))
     launch = "-W ignore -m torch.distributed.run --standalone --nproc-per-node 2 -m"
     arguments = [tmp_path / "tables.json", tmp_path / "state", tmp_path]
-    done = subprocess.run(
+    process = subprocess.run(
         [PEER_PYTHON, *launch.split(), "tests.sharding.torchrec_loads", *arguments],
         cwd=ROOT,
         capture_output=True,
@@ -59,11 +59,11 @@ def test_torchrec_and_ours_load_each_others_shards_and_state(workers, tmp_path, 
         timeout=100,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
     rows_of = {table["name"]: table["rows"] for table in tables}
-    back = workers.run(2, load_with_dcp, case, plan, tmp_path / "theirs")
+    reloaded = workers.run(2, load_with_dcp, case, plan, tmp_path / "theirs")
     for rank, shards in enumerate(saved):
-        for (_, *doubled), (_, *values) in zip(back[rank][0], shards, strict=True):
+        for (_, *doubled), (_, *values) in zip(reloaded[rank][0], shards, strict=True):
             assert all(map(torch.equal, doubled, (2 * value for value in values)))
         loaded = {
             (key, offsets): values for key, offsets, values in torch.load(tmp_path / f"{rank}.pt")
@@ -71,7 +71,7 @@ def test_torchrec_and_ours_load_each_others_shards_and_state(workers, tmp_path, 
         for shard, weight, momentum in shards:
             key = f"sparse.embedding_bags.{shard.table}.weight"
             assert torch.equal(loaded.pop((key, (shard.rows[0], shard.columns[0]))), weight)
-            # One number a row; the column ranges one after the other.
+            # State has one number a row. Column ranges follow one another.
             place = shard.rows[0] + rows_of[shard.table] * (shard.columns[0] > 0)
             state = loaded.pop((f"optimizer.state.{key}.{shard.table}.momentum1", (place,)))
             assert torch.equal(state.flatten(), momentum)

@@ -1,4 +1,4 @@
-"""Towers on hosts of two ranks each against one process."""
+"""Towers on hosts of two ranks each train as in one process."""
 
 import torch
 from torch.testing import assert_close
@@ -22,7 +22,8 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
 
 def trained_alone(*, clip=None, variable=False):
-    """The model of one process after the same batches, its optimizer, and logits of each step."""
+    """Trains the same batches in one process. Returns the model, its optimizer, and logits of each
+    step."""
     model = model_of(fused=True)
     optimizer = adagrad_of(model, clip)
     logits = [step(model, optimizer, joined(parts), ranks=1) for parts in batches(variable)]
@@ -44,28 +45,28 @@ def test_towers_train_as_in_one_process(workers, tmp_path, kind, settings):
     results = workers.run(RANKS, tower_cases.train, kind, str(tmp_path / "state"), settings)
 
     for place, logits in enumerate(expected):
-        assert_close(torch.cat([own[place] for own, *_ in results]), logits, **CLOSE)
+        assert_close(torch.cat([steps[place] for steps, *_ in results]), logits, **CLOSE)
     weights = {name: value for name, value in alone.state_dict().items() if "towers." in name}
     for _, towers, hosted in results:
         assert_close(towers, weights, **CLOSE)
         assert hosted == (kind != "ranks")
-    again = model_of(fused=True)
-    load_state(
-        again, tmp_path / "state", optimizer=(own := adagrad_of(again, settings.get("clip")))
-    )
-    assert_close(dict(again.state_dict()), dict(alone.state_dict()), **CLOSE)
+    loaded = model_of(fused=True)
+    loaded_optimizer = adagrad_of(loaded, settings.get("clip"))
+    load_state(loaded, tmp_path / "state", optimizer=loaded_optimizer)
+    assert_close(dict(loaded.state_dict()), dict(alone.state_dict()), **CLOSE)
     batch = joined(batches()[0])
     for _ in range(2):
-        assert_close(step(again, own, batch, 1), step(alone, optimizer, batch, 1), **CLOSE)
+        logits = step(loaded, loaded_optimizer, batch, 1)
+        assert_close(logits, step(alone, optimizer, batch, 1), **CLOSE)
 
 
 def test_ranks_train_on_from_the_state_of_one_process(workers, tmp_path):
     alone, optimizer, _ = trained_alone()
     save_state(alone, tmp_path / "state", optimizer=optimizer)
-    results = workers.run(RANKS, tower_cases.train_on, str(tmp_path / "state"))
+    results = workers.run(RANKS, tower_cases.resume, str(tmp_path / "state"))
     for place, parts in enumerate(batches()[:2]):
         expected = step(alone, optimizer, joined(parts), ranks=1)
-        assert_close(torch.cat([own[place] for own in results]), expected, **CLOSE)
+        assert_close(torch.cat([steps[place] for steps in results]), expected, **CLOSE)
 
 
 def test_only_outputs_of_towers_cross_hosts(workers):
@@ -74,8 +75,8 @@ def test_only_outputs_of_towers_cross_hosts(workers):
         for is_ordinary in (False, True)
     )
     on_host_0, on_host_1 = sum(SIZES[:LOCAL]), sum(SIZES[LOCAL:])
-    # Each example gets 2 vectors of the other host's tower, and their gradient goes back. To the
-    # tower go the lengths of means: of history and genre, or of item.
+    # For each example, the other host's tower sends 2 vectors and receives their gradients. It also
+    # receives the lengths of features with mean pooling: history and genre, or item.
     lengths = 2 * on_host_0 + on_host_1
     assert towers == 4 * (2 * 2 * DIM * (on_host_0 + on_host_1) + lengths)
     # A vector for each feature of the other host's tower, 3 or 2, and its gradient.

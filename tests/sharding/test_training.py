@@ -71,9 +71,9 @@ def test_a_run_on_2_ranks_resumes_on_1(workers, tmp_path):
 
 
 def test_an_automatic_plan_is_the_same_on_all_and_told_on_rank_0(workers, tmp_path):
-    (result, report), (other, silent) = workers.run(2, train_planned, tmp_path / "run", {})
+    (result, report), (other, other_report) = workers.run(2, train_planned, tmp_path / "run", {})
     assert (result.valid, result.test) == (other.valid, other.test)
-    assert silent is None
+    assert other_report is None
     assert len(report.ranks) == 2
     assert {table.table for table in report.tables} == {"user", "history", "item"}
     assert report.bound_seconds > 0
@@ -136,8 +136,8 @@ def test_settings_that_changed_are_refused_when_resuming(workers, tmp_path):
     },
 )
 def test_patterns_that_do_not_fit_are_refused(workers, tmp_path, tables, message):
-    (said,) = workers.run(1, train_by, tmp_path / "run", {"tables": tables})
-    assert message in said
+    (error,) = workers.run(1, train_by, tmp_path / "run", {"tables": tables})
+    assert message in error
 
 
 def test_a_plan_for_another_world_size_is_one_message_on_all(workers, tmp_path):
@@ -152,7 +152,7 @@ def test_a_plan_for_another_world_size_is_one_message_on_all(workers, tmp_path):
 
 
 def train_by(env, folder, sharding):
-    """The message of a run with another ``[sharding]`` section."""
+    """Error message of a run with this ``[sharding]`` section, or an empty text."""
     run = sharded_config(folder, "row_wise")
     changed = run.model_dump(mode="json", exclude_unset=True) | {"sharding": sharding}
     try:
@@ -192,10 +192,10 @@ def train_planned(env, folder, sharding):
 
 
 def test_a_table_of_an_automatic_plan_is_explained_on_rank_0(workers, tmp_path):
-    said, silent = workers.run(2, explain_planned, tmp_path / "run", "item")
-    assert re.search(r"^sparse\S*\.item: \w+ x \d+ on rank ", said, re.M), said
-    assert "| other cut | ms |" in said
-    assert silent == ""
+    printed, other_printed = workers.run(2, explain_planned, tmp_path / "run", "item")
+    assert re.search(r"^sparse\S*\.item: \w+ x \d+ on rank ", printed, re.M), printed
+    assert "| other cut | ms |" in printed
+    assert other_printed == ""
 
 
 def test_a_table_missing_in_a_plan_is_one_message_on_all(workers, tmp_path):
@@ -207,9 +207,9 @@ def test_a_table_missing_in_a_plan_is_one_message_on_all(workers, tmp_path):
 def explain_planned(env, folder, table):
     run = sharded_config(folder, "row_wise", epochs=1)
     changed = run.model_dump(mode="json", exclude_unset=True) | {"sharding": {"plan": "auto"}}
-    said = io.StringIO()
+    printed = io.StringIO()
     try:
-        with redirect_stdout(said):
+        with redirect_stdout(printed):
             dry_run(
                 type(run).model_validate(changed),
                 dataset(),
@@ -218,7 +218,7 @@ def explain_planned(env, folder, table):
             )
     except ConfigError as error:
         return str(error)
-    return said.getvalue()
+    return printed.getvalue()
 
 
 def with_nan_on_rank_1(env, folder):

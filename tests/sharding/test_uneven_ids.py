@@ -27,11 +27,11 @@ ROWS, DIM = 8, 4
 OF_RANK_0 = KeyedJaggedTensor(
     keys=["a"], values=torch.tensor([0, 1, 2]), lengths=torch.tensor([2, 1])
 )
-"""Rows of the first of two ranks alone."""
+"""Ids whose rows all lie on the first of two ranks."""
 
 
 class Model(nn.Module):
-    """The sum of all vectors of one table."""
+    """Returns the sum of all vectors of one table."""
 
     def __init__(self, collection, config):
         super().__init__()
@@ -86,9 +86,9 @@ def decayed(env, kind, folder):
     parallel, optimizer = build()
     two_steps(parallel, optimizer)
     save_state(parallel, folder, optimizer=optimizer)
-    other, its_optimizer = build()
-    said = load_state(other, folder, optimizer=its_optimizer)
-    return rows_of(parallel), rows_of(other), said
+    other, other_optimizer = build()
+    messages = load_state(other, folder, optimizer=other_optimizer)
+    return rows_of(parallel), rows_of(other), messages
 
 
 @pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD])
@@ -97,10 +97,10 @@ def test_rows_of_a_rank_without_ids_decay_as_those_of_the_others(workers, tmp_pa
     two_steps(module, kind(module.parameters(), lr=0.1, weight_decay=0.1))
     expected = module.sparse.embeddings["t"].weight.detach().split(ROWS // 2)
     results = workers.run(2, decayed, kind, tmp_path / "state")
-    for (actual, loaded, said), rows in zip(results, expected, strict=True):
+    for (actual, loaded, messages), rows in zip(results, expected, strict=True):
         torch.testing.assert_close(actual, [rows])
         assert torch.equal(loaded[0], actual[0])
-        assert said == []
+        assert messages == []
 
 
 def averaged(env):

@@ -70,7 +70,7 @@ def test_inverse_indices_past_a_key_are_one_message_on_all(workers):
     case = make_case(2, sizes=[3, 3], steps=1)
     (_, batch), *_ = make_variable(case)
     features = variable_features_of(case, batch)
-    features.inverse_indices()[1][3, 0] = 1  # Of v2, which has one example.
+    features.inverse_indices()[1][3, 0] = 1  # Feature v2 has only one example.
     message = "rank 1: inverse_indices: feature 'v2': expected 0 .. 0, got 0 .. 1"
     case = make_case(2, sizes=[3, 3], steps=1)
     assert workers.run(2, bad_batch, case, plan_of(case, "row_wise", 2), features) == [message] * 2

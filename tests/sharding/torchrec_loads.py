@@ -1,10 +1,12 @@
-"""A rank of TorchRec that loads a checkpoint of ours and saves its own, under ``torchrun``:
+"""A rank of TorchRec that loads a checkpoint of embershard and saves its own, under ``torchrun``:
 
 python -m tests.sharding.torchrec_loads TABLES.json CHECKPOINT OUT
 
-TABLES.json: a list of {name, rows, dim, features, plan}. OUT gets ``<rank>.pt``: a list of key,
-offsets and values of the shards that the rank holds then, and the checkpoint ``theirs`` of twice
-these values. Weights are NaN before.
+TABLES.json: a list of {name, rows, dim, features, plan}. Weights are NaN before they are loaded.
+The folder OUT gets two results:
+
+    <rank>.pt    list of key, offsets and values of the rank's shards
+    theirs       checkpoint of twice these values
 """
 
 import json
@@ -26,33 +28,33 @@ from benchmarks.sharded_step import start_rank
 
 
 def main() -> None:
-    """Builds the model, loads, and writes what the rank holds."""
+    """Builds the model, loads the checkpoint, and writes the rank's shards."""
     tables, checkpoint, out = sys.argv[1:]
     start_rank()
     document = json.loads(Path(tables).read_text())
     configs = [
         EmbeddingBagConfig(
-            name=value["name"],
-            num_embeddings=value["rows"],
-            embedding_dim=value["dim"],
-            feature_names=value["features"],
+            name=table["name"],
+            num_embeddings=table["rows"],
+            embedding_dim=table["dim"],
+            feature_names=table["features"],
         )
-        for value in document
+        for table in document
     ]
     collection = EmbeddingBagCollection(tables=configs, device=torch.device("meta"))
     apply_optimizer_in_backward(RowWiseAdagrad, collection.parameters(), {"lr": 0.1})
     model = sharded_model(
         nn.ModuleDict({"sparse": collection}),
         collection,
-        {value["name"]: (value["plan"], 0) for value in document},
+        {table["name"]: (table["plan"], 0) for table in document},
     )
     state = {**model.state_dict(), "optimizer": model.fused_optimizer.state_dict()}
-    held = list(_shards("", state))
-    for _, _, values in held:
+    shards = list(_shards("", state))
+    for _, _, values in shards:
         values.fill_(torch.nan)
     load(state, checkpoint_id=checkpoint)
     torch.save(list(_shards("", state)), Path(out) / f"{dist.get_rank()}.pt")
-    for _, _, values in held:
+    for _, _, values in shards:
         values.mul_(2)
     save(state, checkpoint_id=Path(out) / "theirs")
     dist.destroy_process_group()
@@ -61,8 +63,8 @@ def main() -> None:
 def _shards(key: str, value: Any) -> Any:
     """Key, offsets and values of each local shard within a state dict."""
     if isinstance(value, dict):
-        for name, item in value.items():
-            yield from _shards(f"{key}.{name}" if key else name, item)
+        for name, member in value.items():
+            yield from _shards(f"{key}.{name}" if key else name, member)
     elif hasattr(value, "local_shards"):
         for shard in value.local_shards():
             yield key, tuple(shard.metadata.shard_offsets), shard.tensor.detach()

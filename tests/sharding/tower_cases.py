@@ -53,8 +53,8 @@ def tables():
 
 
 def plan_of(kind):
-    """``hosts``: each tower on a host. ``ranks``: tables of the second tower on both hosts.
-    ``empty-host``: all on host 1."""
+    """``hosts``: each tower lies on one host. ``ranks``: tables of the second tower lie on both
+    hosts. ``empty-host``: all tables lie on host 1."""
     cuts = {
         "users": table_wise(2 if kind == "empty-host" else 1),
         "items": table_row_wise(1 if kind == "empty-host" else 0),
@@ -82,7 +82,7 @@ def model_of(*, fused, towers=TOWERS):
 
 
 def batches(variable=False):
-    """For each step and rank: dense, sparse and labels."""
+    """Dense inputs, sparse inputs and labels, for each step and rank."""
     generator = torch.Generator().manual_seed(5)
     return [[_batch(size, generator, variable) for size in SIZES] for _ in range(STEPS)]
 
@@ -108,7 +108,7 @@ def _batch(size, generator, variable):
 
 
 def joined(parts):
-    """The batches of all ranks as one, with the list of each example."""
+    """All ranks' batches as one, in which every example has its own lists."""
     lists = {name: [] for name in FEATURES}
     for dense, sparse, _ in parts:
         for place, name in enumerate(FEATURES):
@@ -129,7 +129,7 @@ def joined(parts):
 
 
 def loss_of(model, batch, ranks=RANKS):
-    """The loss of a rank, whose gradients are averaged over the ranks, and its logits."""
+    """Loss and logits of a rank. The factor ``ranks`` makes up for gradients that are averaged."""
     dense, sparse, labels = batch
     logits = model(dense, sparse)
     total = binary_cross_entropy_with_logits(logits, labels, reduction="sum")
@@ -150,7 +150,7 @@ def adagrad_of(model, clip=None):
 
 
 def step(model, optimizer, batch, ranks=RANKS):
-    """Train a batch; its logits."""
+    """Trains on a batch and returns its logits."""
     loss, logits = loss_of(model, batch, ranks)
     optimizer.zero_grad()
     loss.backward()
@@ -169,7 +169,7 @@ def sharded(env, kind):
 
 
 def train(env, kind, folder, settings):
-    """Train on each rank and save.
+    """Trains on each rank and saves.
 
     Returns:
         Logits of each step, the weights of towers, and the number of models whose towers stay on
@@ -184,8 +184,8 @@ def train(env, kind, folder, settings):
     return logits, towers, len(model.towers)
 
 
-def train_on(env, folder):
-    """Logits of two more steps after loading a state."""
+def resume(env, folder):
+    """Loads a state and trains two more steps. Returns their logits."""
     model = sharded(env, "hosts")
     optimizer = adagrad_of(model)
     load_state(model, folder, optimizer=optimizer)

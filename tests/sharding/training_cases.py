@@ -20,8 +20,8 @@ def sharded_config(folder, kind, **training):
 
 
 def train_run(env, folder, kind, *, stop_at=None, resume=False, seed_of_rank_1=0, **training):
-    """A run: result, and weights; None if it is stopped after a step; or the message of its
-    error."""
+    """Result and weights of a run. None: it was stopped after step ``stop_at``. A text: the run's
+    error message."""
     seed = seed_of_rank_1 if env.rank == 1 else 0
     run = sharded_config(folder, kind, seed=seed, dense_optimizer="adam", **training)
 

@@ -1,4 +1,4 @@
-"""The program of four ranks, two of them as if on another host; see workers.py."""
+"""Cases of four ranks, of which two act as another host; see workers.py."""
 
 from contextlib import contextmanager
 from datetime import timedelta
@@ -31,7 +31,8 @@ def case_of(pooling, is_weighted, optimizer):
 
 
 def cross_host_bytes(env, case, kind):
-    """That this rank sends to the other host in a step: of vectors, and of their gradients."""
+    """Bytes that this rank sends to the other host in a step: of vectors, and of their
+    gradients."""
     module = shard(env, collection_of(case), plan_of(case, kind, RANKS))
     features = features_of(case, case.batches[0][env.rank])
     with counted_bytes(env) as forward:
@@ -43,7 +44,7 @@ def cross_host_bytes(env, case, kind):
 
 @contextmanager
 def counted_bytes(env):
-    """Yields a list that gets the bytes of each part that goes to another host."""
+    """Yields a list that collects the bytes of each part that is sent to another host."""
     sent, original = [], dist.all_to_all_single
 
     def counting(output, values, *splits, group, **kwargs):
@@ -61,17 +62,18 @@ def counted_bytes(env):
 
 
 def results_of_hosts(env):
-    """Sizes of the hosts, what training gave in each setting, and bytes between the hosts."""
+    """Sizes of the hosts, results of training with each of SETTINGS, and bytes between the
+    hosts."""
     timeout = timedelta(seconds=COLLECTIVE_SECONDS)
     group = env.process_group
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LOCAL_WORLD_SIZE", str(LOCAL))  # torchrun sets it so.
+        patch.setenv("LOCAL_WORLD_SIZE", str(LOCAL))  # torchrun sets it to this value.
         hosts = ShardingEnv.from_process_group(group, timeout=timeout)
     flat = ShardingEnv.from_process_group(group, timeout=timeout, local_size=RANKS)
     results = {"local_sizes": (hosts.local_size, flat.local_size)}
     for setting in SETTINGS:
-        kind, *way = setting
-        case = case_of(*way)
+        kind, *arguments = setting
+        case = case_of(*arguments)
         results[setting] = train(hosts, case, plan_of(case, kind, RANKS))
     case = make_case(RANKS, sizes=[4] * RANKS, steps=1)
     for name, ranks, kind in (

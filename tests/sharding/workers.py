@@ -1,6 +1,6 @@
 """Worker processes that run named cases: one launch for all tests.
 
-Four ranks over gloo. A case for fewer runs on the first of them, in a group of its own.
+Four ranks over gloo. A case for fewer ranks runs on the first of them, in its own group.
 """
 
 import multiprocessing
@@ -13,16 +13,16 @@ COLLECTIVE_SECONDS = 30
 RANKS = 4
 
 
-def forking():
-    """Starts processes by a fork of one that has imported torch, which takes seconds, and runs no
-    thread."""
+def fork_context():
+    """Context that forks processes from a server process. The server has imported torch, which
+    takes seconds, and runs no threads."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch", "embershard.sharding", "tests.sharding.cases"])
     return context
 
 
 class Workers:
-    """Starts its processes when first asked to run a case."""
+    """Runs cases in worker processes, which start with the first case."""
 
     def __init__(self, folder):
         self._folder, self._launches = folder, 0
@@ -33,13 +33,13 @@ class Workers:
 
         Args:
             world_size: 1, 2 or 4.
-            case: a function of a module, by whose name workers find it.
+            case: a function of a module, which workers import by name.
 
         Returns:
-            What it returned on each rank.
+            The results of all ranks.
 
         Raises:
-            AssertionError: it raised on some rank, or did not return in time.
+            AssertionError: the case raised on some rank, or did not return in time.
         """
         self._start()
         chosen = self._workers[:world_size]
@@ -51,17 +51,18 @@ class Workers:
                 if not pipe.poll(DEADLINE_SECONDS):
                     raise AssertionError(f"rank {rank}: no answer after {DEADLINE_SECONDS} s")
                 answers.append(pipe.recv())
-        except BaseException:  # Of the test's own end, too: the next case gets its own answers.
+        except BaseException:  # Also if the test is interrupted: no answer may reach the next case.
             self.stop(end_seconds=0)
             raise
         failures = [f"rank {rank}: {text}" for rank, (text, _) in enumerate(answers) if text]
         if failures:
             self.stop()  # Their collectives may be out of step.
             raise AssertionError("\n".join(failures))
-        return [value for _, value in answers]
+        return [result for _, result in answers]
 
     def stop(self, end_seconds=END_SECONDS):
-        """Ends idle ranks, whose lines a coverage run counts then, and kills ranks in a case."""
+        """Ends idle ranks, so that a coverage run counts their lines, and kills ranks that run a
+        case."""
         for _, pipe in self._workers:
             pipe.close()
         for process, _ in self._workers:
@@ -75,13 +76,15 @@ class Workers:
             return
         self._launches += 1
         store = self._folder / f"store.{self._launches}"
-        context = forking()
+        context = fork_context()
         for rank in range(RANKS):
-            own, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(rank, str(store), theirs), daemon=True)
+            own_end, worker_end = context.Pipe()
+            process = context.Process(
+                target=_work, args=(rank, str(store), worker_end), daemon=True
+            )
             process.start()
-            theirs.close()
-            self._workers.append((process, own))
+            worker_end.close()
+            self._workers.append((process, own_end))
 
 
 def _work(rank, store, pipe):
@@ -106,7 +109,8 @@ def _work(rank, store, pipe):
 
 
 def _env(world_size, rank, timeout):
-    """Every rank takes part in making the groups, also one that is in none."""
+    """Environment of the first ``world_size`` ranks. Every worker must create the groups, even if
+    it is in none of them."""
     import torch.distributed as dist
 
     from embershard.sharding import ShardingEnv

@@ -4,7 +4,7 @@ import pytest
 
 
 def mlflow_store(folder, monkeypatch):
-    """URI of an empty store, and a client of it."""
+    """URI of an empty store, and a client for it."""
     mlflow = pytest.importorskip("mlflow", reason="MLflow is not installed")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")

@@ -1,4 +1,4 @@
-"""Packages in MLflow's registry, and labels as aliases, in a store of real MLflow."""
+"""Packages in the registry of a real MLflow store, and labels as aliases."""
 
 import re
 import socket
@@ -26,7 +26,7 @@ def package_in(folder, version):
 
 
 def aliases(client):
-    """Version of the package by alias."""
+    """Versions of the package by alias."""
     model = client.get_registered_model("ranker")
     return {
         alias: client.get_model_version("ranker", number).tags["embershard.version"]
@@ -88,9 +88,9 @@ def test_all_metrics_of_many_points_are_logged(store, tmp_path):
 def test_a_server_that_is_gone_is_named(tmp_path, monkeypatch):
     pytest.importorskip("mlflow", reason="MLflow is not installed")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    with socket.socket() as unheard:
-        unheard.bind(("127.0.0.1", 0))  # It does not listen, so connections are refused.
-        uri = f"http://127.0.0.1:{unheard.getsockname()[1]}"
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))  # It is never told to listen, so connections are refused.
+        uri = f"http://127.0.0.1:{listener.getsockname()[1]}"
         with pytest.raises(UnavailableError, match=f"^MLflow at {uri}: .*refused"):
             set_aliases(uri, "ranker", {"stable": 1})
 
@@ -115,13 +115,13 @@ def test_commands_train_register_and_label(store, tmp_path, capsys):
     assert main(["train", str(file)]) == 0
     export = ["export", f"{tmp_path}/checkpoints", "--out", f"{repository}/ranker/5"]
     assert main([*export, "--mlflow", uri]) == 0
-    said = capsys.readouterr().out
-    assert f"registered {repository}/ranker/5 in MLflow at {uri} as version 1" in said
+    output = capsys.readouterr().out
+    assert f"registered {repository}/ranker/5 in MLflow at {uri} as version 1" in output
     assert main(["label", str(repository), "ranker", "stable", "5", "--mlflow", uri]) == 0
     assert aliases(client) == {"stable": "5"}
     (run,) = client.search_runs([client.get_experiment_by_name("clicks").experiment_id])
     assert run.info.run_name == "checkpoints"
     assert run.data.params["training.epochs"] == "1"
-    (auc,) = re.findall(r"^test +auc (\S+)", said, re.M)
+    (auc,) = re.findall(r"^test +auc (\S+)", output, re.M)
     assert f"{run.data.metrics['test/auc']:.4f}" == auc
     assert client.get_model_version("ranker", "1").run_id == run.info.run_id

@@ -1,4 +1,4 @@
-"""A tracker's thread: points in order, and training that no tracker can end."""
+"""A tracker's thread logs points in order, and no tracker can end training."""
 
 import threading
 
@@ -9,7 +9,7 @@ from embershard.tracking.thread import TrackerThread
 
 
 class Recorder:
-    """Keeps points. ``error``: raised by each call; ``answers``: what ``log`` waits for."""
+    """Records points. Each call raises ``error``, and ``log`` waits for ``answers``."""
 
     def __init__(self, error=None, answers=None):
         self.points, self.finished, self.calls = [], None, 0
@@ -36,10 +36,10 @@ def answers():
 
 def test_points_are_logged_in_order_before_close_returns():
     tracker = Recorder()
-    own = TrackerThread("a tracker", lambda: tracker)
+    worker = TrackerThread("a tracker", lambda: tracker)
     for step in range(500):
-        own.log(step, {"loss": step / 2})
-    own.close(finished=True)
+        worker.log(step, {"loss": step / 2})
+    worker.close(finished=True)
     assert [(point.step, point.scalars) for point in tracker.points] == [
         (step, {"loss": step / 2}) for step in range(500)
     ]
@@ -48,11 +48,11 @@ def test_points_are_logged_in_order_before_close_returns():
 
 def test_a_tracker_that_fails_is_warned_of_once(caplog):
     tracker = Recorder(error=OSError("the server is gone"))
-    own = TrackerThread("a tracker", lambda: tracker)
+    worker = TrackerThread("a tracker", lambda: tracker)
     for step in range(50):
-        own.log(step, {})
-    own.close(finished=True)
-    own.log(50, {})
+        worker.log(step, {})
+    worker.close(finished=True)
+    worker.log(50, {})
     assert caplog.messages == [
         "a tracker: the server is gone; this run is not tracked there any more"
     ]
@@ -60,8 +60,8 @@ def test_a_tracker_that_fails_is_warned_of_once(caplog):
 
 
 def test_close_does_not_wait_for_a_tracker_without_answer(caplog, answers):
-    own = TrackerThread("a tracker", lambda: Recorder(answers=answers))
-    own.close(finished=True, timeout_seconds=0.01)
+    worker = TrackerThread("a tracker", lambda: Recorder(answers=answers))
+    worker.close(finished=True, timeout_seconds=0.01)
     assert caplog.messages == [
         "a tracker: no answer within 0.01 s; this run is not tracked there any more"
     ]
@@ -69,10 +69,10 @@ def test_close_does_not_wait_for_a_tracker_without_answer(caplog, answers):
 
 def test_steps_that_a_slow_tracker_leaves_queued_are_bounded(caplog, answers, monkeypatch):
     monkeypatch.setattr(thread, "QUEUED_POINTS_MAX", 3)
-    own = TrackerThread("a tracker", lambda: Recorder(answers=answers))
+    worker = TrackerThread("a tracker", lambda: Recorder(answers=answers))
     for step in range(100):
-        own.log(step, {})
+        worker.log(step, {})
     (message,) = caplog.messages
     assert message.startswith("a tracker: 3 steps wait to be logged; ")
     answers.set()
-    own.close(finished=False)
+    worker.close(finished=False)

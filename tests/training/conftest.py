@@ -1,4 +1,4 @@
-"""Runs of a test set torch's threads, which the next test gets back."""
+"""Runs set torch's number of threads. Each test restores it."""
 
 import pytest
 import torch

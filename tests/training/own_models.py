@@ -1,4 +1,4 @@
-"""Models of a user's own, for tests of ``model.class``."""
+"""Custom models for tests of ``model.class``."""
 
 import torch
 from torch import nn
@@ -37,7 +37,7 @@ class Ranker(nn.Module):
 
 
 class Named(LogitModel):
-    """Serves an output of its own."""
+    """A `LogitModel` that takes the schema."""
 
     def __init__(self, embedding_bag_collection, schema: es.Schema):
         super().__init__()
@@ -49,7 +49,7 @@ class Named(LogitModel):
 
 
 class OfWidth(Ranker):
-    """Has a parameter for the width of tables."""
+    """Takes the width of tables as a parameter."""
 
     def __init__(self, embedding_bag_collection, dense_in_features, tasks, embedding_dim=99):
         [width] = {
@@ -77,7 +77,7 @@ class NoTables(nn.Module):
 
 
 class Wide(Ranker):
-    """Returns a logit too many."""
+    """Returns one logit too many."""
 
     def __init__(self, embedding_bag_collection, dense_in_features):
         super().__init__(embedding_bag_collection, (4,), dense_in_features, {"a": 0, "b": 0})

@@ -29,7 +29,7 @@ def config(folder, **training):
 
 
 def saving(folder, every=5, **training):
-    """A run with checkpoints to resume from."""
+    """A run that saves checkpoints to resume from."""
     run = config(folder, **training)
     checkpoint = run.checkpoint.model_copy(update={"last_every_steps": every})
     return run.model_copy(update={"checkpoint": checkpoint})

@@ -1,4 +1,4 @@
-"""Access counts of one process, also of hashed ids, and what an export does with them."""
+"""Access counts of one process, also of hashed ids, and their use by an export."""
 
 from dataclasses import replace
 
@@ -17,11 +17,12 @@ from tests.training.runs import config, dataset
 
 
 def hashed(names):
-    """The data set with hashed ids of these inputs, and unknown ids of all others in a last row."""
+    """The data set with hashed ids for the inputs ``names``. All other tables get a last row for
+    unknown ids."""
     data = dataset()
     sparse = [
-        replace(item, ids=Hash(20) if item.name in names else replace(item.ids, unknown="oov"))
-        for item in data.schema.sparse
+        replace(field, ids=Hash(20) if field.name in names else replace(field.ids, unknown="oov"))
+        for field in data.schema.sparse
     ]
     schema = Schema(dense=data.schema.dense, sparse=sparse)
     splits = {
@@ -36,7 +37,7 @@ def counts_of(result):
 
 
 def run_of(folder, **training):
-    """50 steps of two epochs; the only evaluation is at the end."""
+    """A run of two epochs of 25 steps, evaluated only at the end."""
     return config(folder, count_accesses=True, evaluate_every_steps=100, **training)
 
 
@@ -62,14 +63,14 @@ def test_a_resumed_run_goes_on_counting(tmp_path):
 
 def test_an_export_by_counts_leaves_tables_of_hashed_ids_whole(tmp_path):
     result = train(run_of(tmp_path / "run"), hashed({"user"}))
-    kept, pruned = counts_of(result), {}
-    least = int(kept["item"][:-1].median())
+    counts, pruned = counts_of(result), {}
+    least = int(counts["item"][:-1].median())
     out = tmp_path / "ranker" / "1"
     export_checkpoint(result.checkpoint, out, min_accesses=least, pruned=pruned.update)
     rows = {table.name: table.rows for table in Package.open(out).manifest.tables}
     assert {name.rpartition(".")[2] for name in pruned} == {"history", "item"}
     assert rows["user"] == 20
-    assert rows["item"] == int((kept["item"][:-1] >= least).sum()) + 1 < 41
+    assert rows["item"] == int((counts["item"][:-1] >= least).sum()) + 1 < 41
 
 
 def test_an_export_by_counts_of_hashed_ids_alone_is_refused(tmp_path):

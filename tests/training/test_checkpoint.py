@@ -1,4 +1,4 @@
-"""Checkpoints come back as they were, whole or not at all, and damaged ones are refused."""
+"""Checkpoints load as they were saved or not at all, and damaged ones are refused."""
 
 import json
 import os
@@ -102,9 +102,9 @@ def test_other_users_may_read_a_checkpoint(saved):
 
 def test_samples_come_back_as_they_were(saved):
     expected = sample_requests(DATA.valid, 2)
-    for kept, sample in zip(load_checkpoint(saved[0]).samples, expected, strict=True):
+    for loaded, sample in zip(load_checkpoint(saved[0]).samples, expected, strict=True):
         for field in ("request_dense", "example_dense", "lengths", "values", "weights"):
-            np.testing.assert_array_equal(getattr(kept, field), getattr(sample, field))
+            np.testing.assert_array_equal(getattr(loaded, field), getattr(sample, field))
 
 
 def test_a_checkpoint_replaces_the_one_in_its_place(saved, tmp_path):
@@ -141,19 +141,19 @@ def test_the_highest_step_of_a_folder_is_taken(tmp_path):
     for name in ("9", "10", "later", ".11.partial"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "checkpoint.json").write_text("{}")
-    (tmp_path / "12").mkdir()  # Without a checkpoint.json.
+    (tmp_path / "12").mkdir()  # It has no checkpoint.json.
     assert latest_checkpoint(tmp_path) == tmp_path / "10"
     assert latest_checkpoint(tmp_path / "9") == tmp_path / "9"
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [("nowhere", "nothing"), ("empty", "checkpoint.json"), ("state", "--model")],
 )
-def test_a_folder_without_a_checkpoint_is_refused(name, said, tmp_path):
+def test_a_folder_without_a_checkpoint_is_refused(name, message, tmp_path):
     (tmp_path / "empty").mkdir()
     save_state(torch.nn.Linear(1, 1), tmp_path / "state")
-    with refused(DataError, tmp_path / name, said):
+    with refused(DataError, tmp_path / name, message):
         load_checkpoint(tmp_path / name)
 
 
@@ -166,7 +166,7 @@ def test_paths_may_be_text(saved, tmp_path):
 
 
 def edit(change):
-    """Change checkpoint.json as a dict."""
+    """Damages a checkpoint by a change of the dict in its checkpoint.json."""
 
     def damage(path):
         file = path / "checkpoint.json"
@@ -307,6 +307,6 @@ def test_other_warnings_are_still_seen(saved, monkeypatch):
         warnings.warn("torch.distributed is disabled, assuming", UserWarning, stacklevel=1)
 
     monkeypatch.setattr(block_files.state_dict_saver, "save", warn)
-    with pytest.warns(UserWarning, match="something else") as seen:
+    with pytest.warns(UserWarning, match="something else") as caught:
         write_state(saved[1], saved[0])
-    assert len(seen) == 1
+    assert len(caught) == 1

@@ -272,7 +272,7 @@ def test_a_wrong_key_of_parquet_files_has_its_line(tmp_path, old, new, line, key
 
 
 @cases(
-    ("text", "line", "key", "said"),
+    ("text", "line", "key", "message"),
     {
         "unknown-key": (
             "[training]\nbatchsize = 3\n",
@@ -388,8 +388,8 @@ def test_a_wrong_key_of_parquet_files_has_its_line(tmp_path, old, new, line, key
         "task-weight": ("[tasks.a]\nweight = 0.0\n", 8, "tasks.a.weight", "0.0"),
     },
 )
-def test_a_key_that_cannot_be_used_is_refused_with_its_line(text, line, key, said, tmp_path):
-    with refused(ConfigError, f"run.toml:{line}: key '{key}'", said):
+def test_a_key_that_cannot_be_used_is_refused_with_its_line(text, line, key, message, tmp_path):
+    with refused(ConfigError, f"run.toml:{line}: key '{key}'", message):
         read(SMALLEST + text, tmp_path)
 
 
@@ -425,15 +425,15 @@ def test_a_file_that_cannot_be_used_is_refused_with_its_line(text, parts, tmp_pa
 
 
 @cases(
-    ("make", "said"),
+    ("make", "message"),
     {
         "a-folder": (lambda file: file.mkdir(), "directory"),
         "other-encoding": (lambda file: file.write_bytes(b"\xff\xfe"), "utf-8"),
     },
 )
-def test_what_is_no_text_file_is_refused(make, said, tmp_path):
+def test_what_is_no_text_file_is_refused(make, message, tmp_path):
     make(tmp_path / "run.toml")
-    with refused(ConfigError, "run.toml", said):
+    with refused(ConfigError, "run.toml", message):
         read_config(tmp_path / "run.toml")
 
 

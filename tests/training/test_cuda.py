@@ -99,16 +99,16 @@ def train(folder, device, sharding):
 
 
 def auc_of(folder, device, sharding):
-    done = train(folder, device, sharding)
-    assert done.returncode == 0, done.stderr
+    process = train(folder, device, sharding)
+    assert process.returncode == 0, process.stderr
     if "auto" in sharding:
-        assert ("of NVIDIA" in done.stdout) == (device == "cuda")
-    return float(re.search(r"test        auc ([0-9.]+)", done.stdout)[1])
+        assert ("of NVIDIA" in process.stdout) == (device == "cuda")
+    return float(re.search(r"test        auc ([0-9.]+)", process.stdout)[1])
 
 
 @pytest.mark.needs_gpu
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("sharding", ['tables = { "*" = "row_wise" }', 'plan = "auto"'])
 def test_a_gpu_trains_what_a_processor_does(tmp_path, sharding):
-    on_gpu, on_cpu = (auc_of(tmp_path / item, item, sharding) for item in ("cuda", "cpu"))
+    on_gpu, on_cpu = (auc_of(tmp_path / device, device, sharding) for device in ("cuda", "cpu"))
     assert on_gpu == pytest.approx(on_cpu, abs=0.01)

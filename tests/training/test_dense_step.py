@@ -14,7 +14,7 @@ SHARDERS = [EmbeddingBagCollectionSharder(), EmbeddingCollectionSharder()]
 
 
 class Sequences(nn.Module):
-    """One score of all vectors of a batch's lists."""
+    """Scores a batch by the sum over all vectors of its lists."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""A dry run refuses what a run would, says what it would do, and writes nothing."""
+"""A dry run refuses what a run refuses, says what the run would do, and writes nothing."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -20,17 +20,17 @@ DATA = dataset(examples=500)
 
 def test_says_what_the_run_would_do_and_writes_nothing(tmp_path):
     estimates = dry_run(config(tmp_path / "run"), DATA)
-    said = estimates.to_text()
-    assert f"{len(DATA.train.labels)} training" in said
-    assert "at most 14, 7 an epoch, of 64 examples" in said  # 400 / 64, twice
-    assert f"{tmp_path}/run: begins anew" in said
-    assert "sparse_arch.embedding_bag_collection.item | 40 | 4 | table_wise x 1 | 0 |" in said
+    text = estimates.to_text()
+    assert f"{len(DATA.train.labels)} training" in text
+    assert "at most 14, 7 an epoch, of 64 examples" in text  # 400 / 64 rounded up, twice
+    assert f"{tmp_path}/run: begins anew" in text
+    assert "sparse_arch.embedding_bag_collection.item | 40 | 4 | table_wise x 1 | 0 |" in text
     assert estimates.memory[0].tables == (60 + 30 + 40) * 4 * 4
-    assert estimates.memory[0].state == (60 + 30 + 40) * 4  # a float a row
+    assert estimates.memory[0].state == (60 + 30 + 40) * 4  # a float for each row
     assert not list(tmp_path.iterdir())
 
 
-def test_a_run_that_would_resume_says_behind_which_step(tmp_path):
+def test_a_run_that_would_resume_says_after_which_step(tmp_path):
     settings = saving(tmp_path / "run")
     train(settings, DATA)
     before = sorted(tmp_path.rglob("*"))
@@ -83,7 +83,7 @@ def test_one_process_refuses_a_sharding_section_that_ranks_would(tmp_path, shard
 
 
 def test_one_process_says_that_it_ignores_the_sharding_section(tmp_path, caplog, monkeypatch):
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")  # Of another launcher.
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")  # Set by another launcher.
     dry_run(config(tmp_path), DATA)
     assert not caplog.messages
     sharding = ShardingConfig(tables={"*": "row_wise"})
@@ -128,15 +128,15 @@ def test_memory_of_two_ranks_counts_shards_replicas_and_vectors(tmp_path):
     first, second = rank_memory(setup, {"user": 64, "history": 100, "item": 64})
     assert first.tables == (30 + 30 + 40) * 4 * 4
     assert second.tables == (30 + 30) * 4 * 4
-    # A float a row of the fused tables; of the replica its gradient and Adagrad's state.
+    # A float for each row of fused tables. The replica has a gradient and Adagrad's state.
     assert first.state == (30 + 40) * 4 + 30 * 4 * 4 * 2
     assert second.state == 30 * 4 + 30 * 4 * 4 * 2
-    # Ids and bags of this batch and of two in the pipeline, vectors and gradients of 64 examples;
-    # 12 columns for 32 examples.
+    # Ids and bags of three batches, of which two are in the pipeline. Vectors and gradients: of 64
+    # examples for each table, and of 12 columns for the rank's own 32 examples.
     assert first.step == 3 * 8 * (32 + 64 + 2 * 64) + 2 * 4 * 64 * (4 + 4) + 2 * 4 * 32 * 12
     assert second.step == 3 * 8 * (32 + 64) + 2 * 4 * 64 * 4 + 2 * 4 * 32 * 12
     ((path, bags),) = setup.collections.items()
     weighted = EmbeddingBagCollection(bags.embedding_bag_configs(), is_weighted=True, device="meta")
     setup = replace(setup, collections={path: weighted})
-    more, _ = rank_memory(setup, {"user": 64, "history": 100, "item": 64})
-    assert more.step == first.step + 3 * 4 * (32 + 64)
+    with_weights, _ = rank_memory(setup, {"user": 64, "history": 100, "item": 64})
+    assert with_weights.step == first.step + 3 * 4 * (32 + 64)

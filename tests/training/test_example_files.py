@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def configured(name, folder, **changes):
-    """A configuration with some keys set, and checkpoints in a folder."""
+    """Writes an example's configuration with some keys changed and checkpoints in a folder."""
     text = (EXAMPLES / name).read_text()
     for key, value in {"folder": f'"{folder}/run"', **changes}.items():
         text, count = re.subn(rf"^{key} = .*$", f"{key} = {value}", text, flags=re.MULTILINE)
@@ -30,7 +30,7 @@ def configured(name, folder, **changes):
 
 
 def train_on_2_ranks(file):
-    """What the command says, and the validation AUC that its checkpoint keeps."""
+    """Output of the command, and the validation AUC of its checkpoint."""
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     process = subprocess.run(
         [sys.executable, *launch, "-m", "embershard", "train", str(file)],
@@ -48,9 +48,9 @@ def train_on_2_ranks(file):
 
 def test_the_configuration_of_criteos_shape_trains_on_2_ranks(tmp_path):
     file = configured("criteo/synthetic.toml", tmp_path, examples=6000, batch_size=1024)
-    said, _ = train_on_2_ranks(file)
-    assert said.count("all epochs after step 5") == 1, said
-    assert said.count("test        auc") == 1, said
+    output, _ = train_on_2_ranks(file)
+    assert output.count("all epochs after step 5") == 1, output
+    assert output.count("test        auc") == 1, output
 
 
 def pairs_read(split, world_size):
@@ -69,14 +69,13 @@ def pairs_read(split, world_size):
 
 
 def test_movielens_trains_alike_on_1_and_2_ranks(tmp_path):
-    """Each rank reads a part of the file of its own, so a batch of two ranks has other rows than
-    that of one. The AUC differs as it does between seeds, by less than 0.01."""
+    """Each rank reads its own part of the file, so batches of two ranks hold other rows than
+    batches of one. The AUC may differ by less than 0.01, as between seeds."""
     assert MOVIELENS.is_dir(), (
         f"needs MovieLens-100K in {MOVIELENS}: run `make data`, or `make test`"
     )
-    one, two = tmp_path / "one", tmp_path / "two"
     files = []
-    for folder in (one, two):
+    for folder in (tmp_path / "one", tmp_path / "two"):
         folder.mkdir()
         changes = {"epochs": 1, "evaluate_every_steps": 1000}  # Evaluates once, at the end.
         files.append(configured("movielens/sharded.toml", folder, **changes))
@@ -86,9 +85,9 @@ def test_movielens_trains_alike_on_1_and_2_ranks(tmp_path):
     assert len(set(pairs)) == 80_000
     assert pairs_read(dataset.train, 2) == pairs
     alone = train(config, dataset)
-    said, auc = train_on_2_ranks(files[1])
+    output, auc = train_on_2_ranks(files[1])
     print(f"\nmovielens: validation AUC {alone.valid.auc} on one rank, {auc} on two")
     assert alone.steps == 157
-    assert said.count("all epochs after step 157") == 1, said
+    assert output.count("all epochs after step 157") == 1, output
     assert auc == pytest.approx(alone.valid.auc, abs=0.01)
     assert auc > 0.7

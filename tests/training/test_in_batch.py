@@ -18,7 +18,7 @@ MODEL = TwoTowerConfig(embedding_dim=4, tower_layers=(8, 4), loss="in_batch", te
 
 
 def run_of(folder, **changes):
-    # The ranks' parts differ in size, and all but one are empty in the last batch of an epoch.
+    # Ranks get parts of different sizes. In the last batch of an epoch all parts but one are empty.
     return config(folder, epochs=2, batch_size=BATCH).model_copy(update={"model": MODEL, **changes})
 
 

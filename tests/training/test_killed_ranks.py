@@ -1,4 +1,4 @@
-"""Two ranks that SIGKILL ends while they train on Parquet files resume bit by bit."""
+"""Two ranks that are killed while they train on Parquet files resume bit by bit."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ be half written."""
 
 
 def trained(env, folder, data, run):
-    """Losses after each step, the evaluations of test, and the best weights."""
+    """Losses after each step, evaluations of the test split, and the best weights."""
     losses = []
     checkpoint = run.checkpoint.model_copy(update={"folder": str(folder), "last_every_steps": 5})
     run = run.model_copy(update={"checkpoint": checkpoint})
@@ -23,7 +23,7 @@ def trained(env, folder, data, run):
     def progress(now):
         losses.append(now.loss)
         if now.step == KILLED_AFTER and (folder / "both-ranks").exists():
-            # A FIFO opens once both ends do, so no rank outlives the other's end.
+            # Opening a FIFO waits for the other rank, so both are killed at this step.
             with open(folder / "both-ranks", "rw"[env.rank]):
                 os.kill(os.getpid(), signal.SIGKILL)
 
@@ -42,7 +42,7 @@ def test_killed_ranks_resume_bit_by_bit_on_parquet(rows, workers, tmp_path):
     folder = tmp_path / "killed"
     folder.mkdir()
     os.mkfifo(folder / "both-ranks")
-    with pytest.raises(EOFError):  # A worker ended without an answer.
+    with pytest.raises(EOFError):  # A worker ends without an answer.
         workers.run(2, trained, folder, data, run)
     (folder / "both-ranks").unlink()
     assert (folder / "last/10").is_dir()

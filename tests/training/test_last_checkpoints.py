@@ -1,4 +1,4 @@
-"""Resuming: which checkpoint a run goes on from, and with which result."""
+"""Resuming: the checkpoint that a run continues from, and its result."""
 
 import json
 import re
@@ -35,7 +35,8 @@ def whole(tmp_path_factory):
 
 
 def stopped_after_step_9(folder):
-    """Its settings; checkpoints to resume from are those of steps 4 and 8."""
+    """Interrupts a run after step 9 and returns its settings. It leaves the checkpoints of steps 4
+    and 8."""
     return stopped_after(9, folder)
 
 
@@ -52,9 +53,9 @@ def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(damage, whole, t
     last = tmp_path / "run" / "last"
     damage(last / "8")
     dry = dry_run(run, DATA, resume=True)
-    assert dry.step == (8 if damage is damage_weights else 4)  # Which reads no weights.
-    shown = run.training.model_copy(update={"rank_at": 3})  # No weights depend on it.
-    resumed = train(run.model_copy(update={"training": shown}), DATA, resume=True)
+    assert dry.step == (8 if damage is damage_weights else 4)  # A dry run reads no weights.
+    training = run.training.model_copy(update={"rank_at": 3})  # Weights do not depend on rank_at.
+    resumed = train(run.model_copy(update={"training": training}), DATA, resume=True)
     assert re.search(rf"last/8/.*; going on from the one before, {last}/4$", caplog.text, re.M)
     assert same(weights_of(resumed), whole)
 
@@ -108,9 +109,9 @@ def test_an_unfinished_run_is_resumed_and_says_so(whole, tmp_path, caplog):
 
 def test_an_unfinished_run_of_other_settings_is_refused(tmp_path):
     run = stopped_after_step_9(tmp_path)
-    other = run.training.model_copy(update={"clip_norm": 1.0})
+    other_training = run.training.model_copy(update={"clip_norm": 1.0})
     with refused(ConfigError, f"{tmp_path}/last/8", "training.clip_norm = 1.0, got 0.0"):
-        train(run.model_copy(update={"training": other}), DATA)
+        train(run.model_copy(update={"training": other_training}), DATA)
     other_data = dataset(seed=1)
     with refused(ConfigError, "examples"):
         train(run, other_data)
@@ -145,7 +146,7 @@ def test_a_run_told_to_overwrite_an_unfinished_one_begins_anew(tmp_path, caplog)
 
 
 def stopped_and_resumed(env, folder):
-    """Rank 1 is told to stop in step 13, before the second evaluation."""
+    """Rank 1 is told to stop during step 13, before the second evaluation."""
     steps = []
 
     def stop():
@@ -156,9 +157,9 @@ def stopped_and_resumed(env, folder):
     try:
         train(run, DATA, env=env, progress=steps.append, stop=stop)
     except TrainingStopped as stopped:
-        said = str(stopped)
+        message = str(stopped)
     result = train(run, DATA, env=env)
-    return said, result.test, weights_of(result)
+    return message, result.test, weights_of(result)
 
 
 def unbroken(env, folder):
@@ -172,11 +173,11 @@ def test_a_run_that_was_told_to_stop_resumes_bit_by_bit(ranks, workers, tmp_path
         return workers.run(ranks, function, folder) if ranks else [function(None, folder)]
 
     ended = run(stopped_and_resumed, tmp_path / "stopped")
-    for (said, test, weights), (test_expected, expected) in zip(
+    for (message, test, weights), (test_expected, expected) in zip(
         ended, run(unbroken, tmp_path / "whole"), strict=True
     ):
         folder = tmp_path / "stopped"
-        assert said == (
+        assert message == (
             f"stopped; the best so far is kept in {folder}/10 and the same command "
             f"continues from {folder}/last/13"
         )

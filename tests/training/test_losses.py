@@ -1,4 +1,4 @@
-"""The loss of a batch with several tasks, by hand."""
+"""The loss of a batch with several tasks, against values by hand."""
 
 import math
 

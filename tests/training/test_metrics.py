@@ -1,4 +1,4 @@
-"""Metrics, against values by hand and a look at every pair."""
+"""Metrics against values by hand and against a count over all pairs."""
 
 import math
 
@@ -22,7 +22,7 @@ from tests.oracles import share_of_ordered_pairs
 
 
 def test_four_examples_by_hand():
-    # Of the four pairs of a like and a dislike, three are in order: (2, 1), (2, -1), (0, -1).
+    # Three of the four pairs of a like and a dislike are in order: (2, 1), (2, -1), (0, -1).
     metrics = evaluate_logits(
         torch.tensor([2.0, 1.0, 0.0, -1.0]), torch.tensor([1.0, 0.0, 1.0, 0.0])
     )
@@ -57,7 +57,7 @@ def test_auc_is_the_share_of_ordered_pairs(decimals):
 
 @pytest.mark.parametrize("largest", [30.0, 100.0, 1e30])
 def test_large_logits_keep_their_order(largest):
-    """Their sigmoids tie at 1: those of 20 and 30 in float32, those of 50 and 100 in float64."""
+    """Sigmoids tie at 1: those of 18 and 30 in float32, those of 60 and 100 in float64."""
     logits = torch.tensor([largest, 0.6 * largest, -0.6 * largest, -largest])
     assert evaluate_logits(logits, torch.tensor([1.0, 0.0, 1.0, 0.0])).auc == pytest.approx(0.75)
 
@@ -77,15 +77,15 @@ def test_any_scores_have_an_area(scores, labels, expected):
 
 
 @cases(
-    ("scores", "labels", "said"),
+    ("scores", "labels", "message"),
     {
         "one-kind": ([1, 2], [1, 1], "mean of 1"),
         "lengths": ([1, 2, 3], [1, 0], "got (3,)"),
         "nan": ([1, np.nan], [1, 0], "NaN at 1"),
     },
 )
-def test_scores_without_an_area_are_refused(scores, labels, said):
-    with refused(InputError, said):
+def test_scores_without_an_area_are_refused(scores, labels, message):
+    with refused(InputError, message):
         area_under_curve(scores, labels)
 
 
@@ -124,7 +124,8 @@ def test_labels_that_do_not_count_are_left_out():
 
 
 def test_gauc_is_the_mean_of_the_requests_weighted_by_examples():
-    # Requests: 5 with AUC 1 of 2 examples, 3 with a tie and an inversion of 3, 9 with likes only.
+    # Request 5: 2 examples, AUC 1. Request 3: 3 examples, a tie and an inversion. Request 9: only a
+    # like.
     request = torch.tensor([5, 3, 3, 5, 3, 9])
     logits = torch.tensor([1.0, 2.0, 2.0, 0.0, 3.0, 8.0])
     labels = torch.tensor([1.0, 1.0, 0.0, 0.0, 0.0, 1.0])
@@ -142,12 +143,12 @@ def test_gauc_is_the_auc_of_each_request(decimals):
     logits = np.round(random.normal(labels, 1.5), decimals).astype(np.float32)
     areas, sizes = [], []
     for number in np.unique(request):
-        own = request == number
-        if 0 < labels[own].mean() < 1:
-            areas.append(share_of_ordered_pairs(logits[own], labels[own]))
-            sizes.append(own.sum())
+        is_own = request == number
+        if 0 < labels[is_own].mean() < 1:
+            areas.append(share_of_ordered_pairs(logits[is_own], labels[is_own]))
+            sizes.append(is_own.sum())
     metrics = evaluate_logits(
-        *(torch.from_numpy(item) for item in (logits, labels)), request=torch.from_numpy(request)
+        *(torch.from_numpy(array) for array in (logits, labels)), request=torch.from_numpy(request)
     )
     assert metrics.gauc == pytest.approx(np.average(areas, weights=sizes))
 
@@ -161,17 +162,17 @@ def test_ndcg_and_recall_are_those_of_torchmetrics(decimals, rank_at):
     logits = torch.from_numpy(np.round(random.normal(labels, 1.5), decimals))
     metrics = evaluate_logits(logits, labels, request=request, rank_at=rank_at)
     settings = {"empty_target_action": "skip", "top_k": rank_at}
-    indexes = request + 100  # Torchmetrics takes no negative ones.
+    indexes = request + 100  # Torchmetrics takes no negative indexes.
     ndcg = RetrievalNormalizedDCG(**settings)(logits, labels.long(), indexes=indexes)
     assert metrics.ndcg == pytest.approx(ndcg.item(), rel=1e-5)
     if decimals == 7:  # Torchmetrics breaks ties by the order of the examples.
-        # It finds no like whose score is not positive.
+        # It ignores likes with scores of at most 0.
         recall = RetrievalRecall(**settings)(logits.exp(), labels.long(), indexes=indexes)
         assert metrics.recall == pytest.approx(recall.item(), rel=1e-5)
 
 
 def test_equal_scores_share_their_places():
-    # Request 5 has the two likes on places 1 and 2 or 3, request 3 has no like.
+    # Request 5 has one like at place 1, and one that ties for places 2 and 3. Request 3 has none.
     request = torch.tensor([5, 3, 5, 5])
     logits, labels = torch.tensor([1.0, 2.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 1.0, 0.0])
     metrics = evaluate_logits(logits, labels, request=request, rank_at=2)
@@ -185,13 +186,13 @@ def test_equal_scores_share_their_places():
 
 
 def test_a_results_merit_is_its_mean_auc_or_its_negative_loss():
-    one, other = (
+    worse, better = (
         Evaluation(auc=auc, log_loss=1, normalized_entropy=1, examples=2) for auc in (0.5, 0.75)
     )
-    value = RegressionEvaluation(mse=4, mae=1, examples=2)
+    regression = RegressionEvaluation(mse=4, mae=1, examples=2)
     tasks = {"a": TaskConfig(), "b": TaskConfig(), "v": TaskConfig(loss="mse", weight=0.5)}
-    assert quality({"a": one, "b": other, "v": value}, tasks) == 0.625
-    assert quality({"v": value}, tasks) == -2
+    assert quality({"a": worse, "b": better, "v": regression}, tasks) == 0.625
+    assert quality({"v": regression}, tasks) == -2
 
 
 def test_labels_that_count_for_nothing_have_no_figures():

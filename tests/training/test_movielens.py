@@ -1,4 +1,4 @@
-"""The run that the demo shows, on real ratings: five seeds of it."""
+"""The demo's run on real ratings, with five seeds."""
 
 from pathlib import Path
 from statistics import median

@@ -1,4 +1,4 @@
-"""Ranks that end together say the same thing once, and a lost rank is named."""
+"""Ranks that end together print a shared message once, and a lost rank is named."""
 
 import threading
 from types import SimpleNamespace
@@ -15,19 +15,20 @@ LOST = object()
 GLOO = "[/third_party/gloo/pair.cc:553] Connection closed by peer [::1]:5. This is typically so."
 
 
-def printed(monkeypatch, *args):
-    """What each rank prints. LOST: its collective failed. None: it says nothing."""
-    monkeypatch.setattr(ranks, "MESSAGE_WAIT_SECONDS", 2.0 if None in args else 60.0)
-    store, result = dist.HashStore(), dict.fromkeys(range(len(args)))
+def printed(monkeypatch, *messages):
+    """Text that each rank prints. Arguments are the ranks' messages. LOST: the rank's collective
+    failed. None: the rank sends nothing."""
+    monkeypatch.setattr(ranks, "MESSAGE_WAIT_SECONDS", 2.0 if None in messages else 60.0)
+    store, result = dist.HashStore(), dict.fromkeys(range(len(messages)))
 
-    def end(rank, said):
-        text = cause_of(RuntimeError(GLOO)) if said is LOST else said
-        result[rank] = shared_message(store, rank, len(args), text, is_lost=said is LOST)
+    def end(rank, message):
+        text = cause_of(RuntimeError(GLOO)) if message is LOST else message
+        result[rank] = shared_message(store, rank, len(messages), text, is_lost=message is LOST)
 
     threads = [
-        threading.Thread(target=end, args=value)
-        for value in enumerate(args)
-        if value[1] is not None
+        threading.Thread(target=end, args=(rank, message))
+        for rank, message in enumerate(messages)
+        if message is not None
     ]
     for thread in threads:
         thread.start()
@@ -37,7 +38,7 @@ def printed(monkeypatch, *args):
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"),
+    ("messages", "expected"),
     [
         pytest.param(["full", "full"], ["full", None], id="all-the-same"),
         pytest.param(["a", "b", "b"], ["rank 0: a", "ranks 1, 2: b", None], id="different"),
@@ -57,8 +58,8 @@ def printed(monkeypatch, *args):
         ),
     ],
 )
-def test_what_ranks_print_that_end_together(monkeypatch, value, expected):
-    assert printed(monkeypatch, *value) == expected
+def test_what_ranks_print_that_end_together(monkeypatch, messages, expected):
+    assert printed(monkeypatch, *messages) == expected
 
 
 def test_a_late_rank_is_silent_if_another_printed_the_same(monkeypatch):
@@ -73,12 +74,12 @@ def test_an_error_of_another_library_is_no_lost_rank():
 
 
 def test_a_rank_whose_store_is_gone_says_it_itself():
-    class Gone:
+    class LostStore:
         def set(self, key, value):
             raise dist.DistNetworkError("Broken pipe")
 
     env = SimpleNamespace(rank=1, world_size=2)
-    alone = ranks.Ranks(env=env, job="job", store=Gone())
+    alone = ranks.Ranks(env=env, job="job", store=LostStore())
     lost = LostRankError("rank 0 ended", cause="a collective failed")
     assert alone.final_message(lost, "unused") == "rank 1: a collective failed"
     assert alone.final_message(KeyboardInterrupt(), "interrupted") == "rank 1: interrupted"

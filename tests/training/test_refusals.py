@@ -13,7 +13,7 @@ DATA = dataset(400)
 
 
 @cases(
-    ("folder", "said"),
+    ("folder", "message"),
     {
         "nul": ("a\0b", "a\\x00b"),
         "home": ("~no-such-user/a", "~no-such-user/a"),
@@ -22,9 +22,9 @@ DATA = dataset(400)
         "in-file": ("{tmp}/file/a", "{tmp}/file/a: Not a directory"),
     },
 )
-def test_folders_that_cannot_be_made_are_refused(tmp_path, folder, said):
+def test_folders_that_cannot_be_made_are_refused(tmp_path, folder, message):
     (tmp_path / "file").write_text("in the way")
-    with refused(ConfigError, "key 'checkpoint.folder'", said.format(tmp=tmp_path)):
+    with refused(ConfigError, "key 'checkpoint.folder'", message.format(tmp=tmp_path)):
         train(config(folder.format(tmp=tmp_path)), DATA)
 
 
@@ -33,7 +33,7 @@ def files(folder):
 
 
 def interrupted_at(step, folder):
-    """A run that overwrites: the message with which it ends."""
+    """Message of an overwriting run that is interrupted after a step."""
     run = saving(folder, epochs=4, evaluate_every_steps=100)
     with pytest.raises(KeyboardInterrupt) as raised:
         train(run, DATA, overwrite=True, progress=interrupt_at(step))
@@ -56,7 +56,8 @@ def test_overwriting_keeps_the_earlier_run_until_a_checkpoint(tmp_path):
 
 
 def test_a_best_checkpoint_of_the_same_step_replaces_the_earlier(tmp_path):
-    """Of the same run again: the first of the last checkpoints is written as the best one is."""
+    """The run is repeated with the same settings. It writes its first checkpoint in ``last`` at the
+    step of its best one."""
     for _ in range(5):
         result = train(saving(tmp_path, epochs=1, evaluate_every_steps=5), DATA, overwrite=True)
         assert result.checkpoint == tmp_path / "5"

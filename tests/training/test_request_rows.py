@@ -1,4 +1,4 @@
-"""Runs on request rows lose what runs on impression rows lose, on one rank and on two."""
+"""Runs on request rows have the losses of runs on impression rows, on one rank and on two."""
 
 from dataclasses import dataclass
 
@@ -27,7 +27,7 @@ MODELS = {
 
 @dataclass(frozen=True)
 class Impressions:
-    """The batches of a split of request rows, with a list of each key for each example."""
+    """Batches of a split of request rows, expanded to one list for each example and key."""
 
     split: Split
 
@@ -68,7 +68,7 @@ def run_of(folder, data, model=DLRM, tasks=TASKS, **training):
 
 
 def losses_of(folder, data, run, env=None):
-    """The loss after each step, and the result."""
+    """Losses after each step, and the result."""
     losses = []
     run = run.model_copy(
         update={"checkpoint": run.checkpoint.model_copy(update={"folder": str(folder)})}

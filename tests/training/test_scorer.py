@@ -1,4 +1,4 @@
-"""Scores of sharded models: batches of evaluation are pipelined, beside those of training."""
+"""Scores of sharded models. Evaluation has a pipeline of its own beside that of training."""
 
 from unittest.mock import patch
 
@@ -20,8 +20,8 @@ BATCH = 64
 
 @patch.object(scorer_module, "EVALUATION_BATCH", BATCH)
 def scored(env, settings):
-    """Scores; on several ranks before each of four steps, and whether the model is in training
-    mode after that."""
+    """Scores of one process. On ranks: scores before each of four training steps, and True if the
+    model is in training mode afterwards."""
     module, rows = set_up(settings, DATA, env).build(), to_rows(DATA.test)
     if env is None:
         return score(module, rows)
@@ -51,8 +51,8 @@ def test_sharded_scores_equal_unsharded_also_between_steps(workers, tmp_path, cu
     assert expected.std() > 0
     for result, is_training in workers.run(2, scored, settings):
         assert is_training
-        for item in result:
-            torch.testing.assert_close(item.logits.squeeze(1), expected)
-            assert torch.equal(item.labels.squeeze(1), torch.from_numpy(DATA.test.labels))
-            assert torch.equal(item.request, torch.from_numpy(DATA.test.request))
-            assert item.weights is None
+        for scores in result:
+            torch.testing.assert_close(scores.logits.squeeze(1), expected)
+            assert torch.equal(scores.labels.squeeze(1), torch.from_numpy(DATA.test.labels))
+            assert torch.equal(scores.request, torch.from_numpy(DATA.test.request))
+            assert scores.weights is None

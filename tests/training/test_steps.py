@@ -1,4 +1,4 @@
-"""Parts of a run."""
+"""The model's arguments, learning rates, clipping and number formats of a run."""
 
 from unittest import mock
 
@@ -33,7 +33,7 @@ def test_a_table_has_the_rows_of_its_id_map():
 @cases(
     ("settings", "factors"),
     {
-        # Steps 0 to 10 of 10: two of warm-up, then eighths of the way.
+        # Steps 0 to 10 of 10: two of warm-up, then a fall by an eighth at each step.
         "linear": (
             {"decay": "linear", "warmup_steps": 2, "warmup_start": 0.5},
             [0.5, 0.75, 1, 0.875, 0.75, 0.625, 0.5, 0.375, 0.25, 0.125, 0],
@@ -84,13 +84,13 @@ def trained(env, folder):
 
 def test_ranks_clip_and_decay_like_one_process(workers, tmp_path):
     weights = trained(None, tmp_path / "alone")
-    for theirs in workers.run(2, trained, tmp_path / "ranks"):
+    for rank_weights in workers.run(2, trained, tmp_path / "ranks"):
         for name, weight in weights.items():
-            torch.testing.assert_close(theirs[name], weight, rtol=1e-4, atol=1e-6)
+            torch.testing.assert_close(rank_weights[name], weight, rtol=1e-4, atol=1e-6)
 
 
 def clipped_parameters(env):
-    """Number of parameters whose norm is bounded, and of all but those of tables."""
+    """Number of values in the parameters whose norm is bounded."""
     module = nn.Module()
     module.tables = EmbeddingBagCollection(
         [EmbeddingBagConfig(name="t", num_embeddings=5, embedding_dim=4, feature_names=["f"])]
@@ -111,18 +111,18 @@ def test_the_norm_leaves_out_tables_of_the_dense_optimizer(workers):
 
 
 def test_layers_train_in_bf16_and_keep_weights_in_fp32(tmp_path, monkeypatch):
-    seen = set()
+    dtypes = set()
     linear = torch.nn.functional.linear
 
     def recorded(inputs, weight, bias=None):
         out = linear(inputs, weight, bias)
-        seen.add((weight.dtype, out.dtype, torch.is_grad_enabled()))
+        dtypes.add((weight.dtype, out.dtype, torch.is_grad_enabled()))
         return out
 
     monkeypatch.setattr(torch.nn.functional, "linear", recorded)
     result = train(config(tmp_path, epochs=1, dense_dtype="bf16"), dataset())
-    # Training in bf16, evaluation in fp32.
-    assert seen == {
+    # Training computes in bf16, evaluation in fp32.
+    assert dtypes == {
         (torch.float32, torch.bfloat16, True),
         (torch.float32, torch.float32, False),
     }

@@ -22,11 +22,12 @@ from tests.training.runs import INPUTS, config, dataset, interrupt_at, same, sav
 DATA = dataset()
 TASKS = {"click": TaskConfig(), "buy": TaskConfig(weight=2.0), "seconds": TaskConfig(loss="mse")}
 SPLITS = ("train", "valid", "test")
-ALIKE = [replace(item, ids=40) for item in INPUTS]
+ALIKE = [replace(planted, ids=40) for planted in INPUTS]
 
 
 def with_tasks(examples, count=3):
-    """A purchase is known after a click only; seconds are a dense input, unknown now and then."""
+    """Examples with labels of tasks. Purchases have a label only after a click. Seconds are a dense
+    input, and every fifth label is missing."""
     clicks = examples.labels
     buys = np.where(clicks == 1, examples.dense[:, 0] > 0, np.nan)
     seconds = np.where(np.arange(len(clicks)) % 5 > 0, 3 + examples.dense[:, 1], np.nan)
@@ -45,7 +46,7 @@ def run_of(folder, tasks=TASKS, model=None, **settings):
 
 @dataclass(frozen=True)
 class Streamed:
-    """A split of which only the protocol is known, with weights."""
+    """A split with only the methods of the protocol, and with weights."""
 
     rows: object
     weight: float | None = None
@@ -94,9 +95,9 @@ def trained(tmp_path_factory):
 
 
 def test_each_task_is_evaluated_on_the_labels_that_count(trained):
-    kept = load_checkpoint(trained.checkpoint)
+    checkpoint = load_checkpoint(trained.checkpoint)
     test = data_of().test
-    logits = score(kept.module, to_rows(test))
+    logits = score(checkpoint.module, to_rows(test))
     assert logits.shape == (len(test), 3)
     assert list(trained.test_tasks) == list(trained.valid_tasks) == ["click", "buy", "seconds"]
     labels, request = torch.from_numpy(test.labels), torch.from_numpy(test.request)
@@ -104,12 +105,12 @@ def test_each_task_is_evaluated_on_the_labels_that_count(trained):
         expected = evaluate_logits(logits[:, column], labels[:, column], request=request)
         assert trained.test_tasks[name] == expected
     assert trained.test == trained.test_tasks["click"]
-    known = ~np.isnan(test.labels[:, 2])
-    error = logits[known, 2].double().numpy() - test.labels[known, 2]
+    has_label = ~np.isnan(test.labels[:, 2])
+    error = logits[has_label, 2].double().numpy() - test.labels[has_label, 2]
     assert trained.test_tasks["seconds"].mse == pytest.approx(np.mean(error**2))
     assert trained.test_tasks["seconds"].mae == pytest.approx(np.mean(np.abs(error)))
-    assert trained.test_tasks["seconds"].examples == known.sum() < len(test)
-    assert kept.metrics["valid_buy_auc"] == trained.valid_tasks["buy"].auc
+    assert trained.test_tasks["seconds"].examples == has_label.sum() < len(test)
+    assert checkpoint.metrics["valid_buy_auc"] == trained.valid_tasks["buy"].auc
 
 
 def test_the_result_has_a_line_for_each_task_and_split(trained, capsys):
@@ -172,13 +173,13 @@ def test_a_task_with_one_prediction_is_warned_of_once(tmp_path, caplog):
 
 def test_two_ranks_train_like_one(workers, tmp_path):
     evaluations, weights = trained_on_ranks(None, tmp_path / "alone")
-    for result, theirs in workers.run(2, trained_on_ranks, tmp_path / "ranks"):
+    for result, rank_weights in workers.run(2, trained_on_ranks, tmp_path / "ranks"):
         assert result["click"].auc == pytest.approx(evaluations["click"].auc, abs=1e-4)
         assert result["seconds"].mse == pytest.approx(evaluations["seconds"].mse, rel=1e-4)
         assert result["buy"].examples == evaluations["buy"].examples
-        assert theirs.keys() == weights.keys()
+        assert rank_weights.keys() == weights.keys()
         for name, expected in weights.items():
-            torch.testing.assert_close(theirs[name], expected, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(rank_weights[name], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_a_streamed_split_trains_like_rows_in_memory(trained, tmp_path):
@@ -209,13 +210,13 @@ def test_a_task_without_auc_keeps_the_weights_of_the_lowest_loss(tmp_path):
     steps = []
     run = run_of(tmp_path, {"value": TaskConfig(loss="mse")}, epochs=6, dense_learning_rate=0.3)
     result = train(run, data, progress=lambda now: steps.append((now.step, now.best_auc)))
-    kept = load_checkpoint(result.checkpoint)
-    logits = score(kept.module, to_rows(data.valid)).double().numpy()
+    checkpoint = load_checkpoint(result.checkpoint)
+    logits = score(checkpoint.module, to_rows(data.valid)).double().numpy()
     outcome = np.mean((logits - data.valid.labels[:, 0]) ** 2)
     assert result.valid_tasks["value"].mse == pytest.approx(outcome)
     assert outcome < np.var(data.valid.labels)
     assert {auc for _, auc in steps} == {None}
-    assert kept.metrics["valid_mse"] == result.valid_tasks["value"].mse
+    assert checkpoint.metrics["valid_mse"] == result.valid_tasks["value"].mse
     with refused(InputError, "'bce'", "['value']"):
         _ = result.valid
 
@@ -248,7 +249,7 @@ RARE = {"click": TaskConfig(), "buy": TaskConfig()}
 
 
 def with_labels(split, value, column):
-    """Two tasks, one of which has equal labels in a split."""
+    """Data of two tasks. In one split, all labels of a column are ``value``."""
     labels = getattr(data_of(2), split).labels.copy()
     labels[:, column] = value
     return replace(data_of(2), **{split: replace(getattr(data_of(2), split), labels=labels)})
@@ -272,8 +273,8 @@ def test_a_task_that_cannot_be_measured_is_warned_of(split, value, tmp_path, cap
     _show_result(result)
     title = {"valid": "validation", "test": "test"}[split]
     assert f"{title:10}  buy  auc -  normalized entropy -" in capsys.readouterr().out
-    kept = json.loads((result.checkpoint / "checkpoint.json").read_text())["metrics"]
-    assert ("valid_buy_auc" in kept) == (split == "test")
+    metrics = json.loads((result.checkpoint / "checkpoint.json").read_text())["metrics"]
+    assert ("valid_buy_auc" in metrics) == (split == "test")
     states = list(tmp_path.glob("last/*/training.json"))
     best = [json.loads(state.read_text())["best"]["buy"]["auc"] for state in states]
     assert all((auc is None) == (split == "valid") for auc in best)
@@ -324,7 +325,7 @@ def test_two_towers_refuse_a_second_task(tmp_path):
         train(run, data_of())
 
 
-def test_a_run_of_before_there_were_tasks_goes_on(tmp_path):
+def test_a_run_from_before_there_were_tasks_resumes(tmp_path):
     expected = train(saving(tmp_path / "whole"), DATA)
     with pytest.raises(KeyboardInterrupt):
         train(saving(tmp_path / "old"), DATA, progress=interrupt_at(27))

@@ -1,4 +1,4 @@
-"""The command under torchrun: a killed rank, and the whole way to a server."""
+"""`embershard train` under torchrun: killed, stopped and restarted ranks, and access counts."""
 
 import os
 import re
@@ -55,7 +55,7 @@ STEPS = 100
 
 
 def start(folder, *options, train=(), rank_1_adds=""):
-    """torchrun with options, two ranks, in a process group of its own."""
+    """Starts torchrun with two ranks in a process group of its own."""
     folder.mkdir(exist_ok=True)
     file, text = folder / "run.toml", FILE.format(folder=folder / "run")
     file.write_text(text)
@@ -76,15 +76,15 @@ def start(folder, *options, train=(), rank_1_adds=""):
 
 def finish(process):
     try:
-        said, _ = process.communicate(timeout=DEADLINE_SECONDS)
+        output, _ = process.communicate(timeout=DEADLINE_SECONDS)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
-    return said
+    return output
 
 
 def wait_for_checkpoint(last, step, process):
-    """Return when a checkpoint of this step or a later one exists: old ones are deleted."""
+    """Waits for a checkpoint of this step or of a later one, since old ones are deleted."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not any(int(path.parent.name) >= step for path in last.glob("[0-9]*/training.json")):
         assert process.poll() is None, process.stdout.read()
@@ -93,12 +93,12 @@ def wait_for_checkpoint(last, step, process):
 
 
 def ranks_of(process):
-    """Process ids of its children by rank."""
+    """Process ids of torchrun's children, by rank."""
     results = {}
     for task in Path(f"/proc/{process.pid}/task").iterdir():
         for child in (task / "children").read_text().split():
-            said = Path(f"/proc/{child}/environ").read_text()
-            if rank := re.search(r"\0RANK=(\d+)\0", said):
+            environment = Path(f"/proc/{child}/environ").read_text()
+            if rank := re.search(r"\0RANK=(\d+)\0", environment):
                 results[int(rank[1])] = int(child)
     return results
 
@@ -118,45 +118,46 @@ def uninterrupted(tmp_path_factory):
 
 
 def test_one_rank_reports_the_result(uninterrupted):
-    folder, said, code = uninterrupted
-    assert code == 0, said
+    folder, output, code = uninterrupted
+    assert code == 0, output
     for line in (f"all epochs after step {STEPS}", "validation  auc", "test        auc"):
-        assert said.count(line) == 1, said
+        assert output.count(line) == 1, output
     assert sorted(path.name for path in (folder / "run/last").iterdir()) == ["75", "90"]
 
 
 def test_a_dry_run_says_once_what_ranks_hold_and_writes_nothing(tmp_path):
     process = start(tmp_path / "dry", train=["--dry-run"])
-    said = finish(process)
-    assert process.returncode == 0, said
-    assert said.count("dlrm on synthetic, 2 ranks") == 1, said
-    assert re.findall(r"^\| (\d) \|", said, re.M) == ["0", "1"], said
-    assert f"at most {STEPS}, 50 an epoch" in said
+    output = finish(process)
+    assert process.returncode == 0, output
+    assert output.count("dlrm on synthetic, 2 ranks") == 1, output
+    assert re.findall(r"^\| (\d) \|", output, re.M) == ["0", "1"], output
+    assert f"at most {STEPS}, 50 an epoch" in output
     assert [path.name for path in (tmp_path / "dry").iterdir()] == ["run.toml"]
 
 
 def test_a_run_resumes_after_a_killed_rank_with_the_same_weights(uninterrupted, tmp_path):
     folder, expected, _ = uninterrupted
-    # Torchrun looks every 5 s, so that rank 0 reports the failure before torchrun ends it.
+    # Torchrun polls every 5 s, so that rank 0 reports the failure before torchrun ends it.
     process = start(tmp_path / "killed", "--max-restarts", "1", "--monitor-interval", "5")
     wait_for_checkpoint(tmp_path / "killed/run/last", 30, process)
     os.kill(ranks_of(process)[1], signal.SIGKILL)
-    said = finish(process)
-    assert process.returncode == 0, said
-    # Torchrun names the rank that it saw end first: rank 1, or on a busy machine rank 0.
+    output = finish(process)
+    assert process.returncode == 0, output
+    # Torchrun names the rank whose end it notices first: rank 1, or rank 0 on a busy machine.
     assert (
-        len(re.findall(r"failed \(exitcode: (?:-9\) local_rank: 1|1\) local_rank: 0)", said)) == 1
+        len(re.findall(r"failed \(exitcode: (?:-9\) local_rank: 1|1\) local_rank: 0)", output)) == 1
     )
-    assert "rank 0: a collective failed; rank 1 ended or did not enter it" in said
+    assert "rank 0: a collective failed; rank 1 ended or did not enter it" in output
     (best,) = re.findall(r"checkpoint +\S+/run/(\d+)", expected)
-    assert re.findall(r"checkpoint +\S+/run/(\d+)", said) == [best]
+    assert re.findall(r"checkpoint +\S+/run/(\d+)", output) == [best]
     states = [
-        load_checkpoint(item / "run" / best).module.state_dict()
-        for item in (folder, tmp_path / "killed")
+        load_checkpoint(parent / "run" / best).module.state_dict()
+        for parent in (folder, tmp_path / "killed")
     ]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
     counts = [
-        read_access_counts(item / "run" / best / "state") for item in (folder, tmp_path / "killed")
+        read_access_counts(parent / "run" / best / "state")
+        for parent in (folder, tmp_path / "killed")
     ]
     assert counts[0].keys() == counts[1].keys()
     assert all(torch.equal(counts[0][name], counts[1][name]) for name in counts[0])
@@ -164,14 +165,14 @@ def test_a_run_resumes_after_a_killed_rank_with_the_same_weights(uninterrupted, 
 
 def test_a_configuration_unreadable_to_a_rank_is_one_message(tmp_path):
     process = start(tmp_path / "unread", rank_1_adds="[data]")
-    said = finish(process)
+    output = finish(process)
     assert process.returncode != 0
-    assert said.count("rank 1: ") == said.count("Cannot declare ('data',) twice") == 1, said
-    assert "exitcode: -" not in said  # Rank 0 ends by itself.
+    assert output.count("rank 1: ") == output.count("Cannot declare ('data',) twice") == 1, output
+    assert "exitcode: -" not in output  # No rank was ended by a signal.
 
 
 def with_unknown_ids():
-    """The model, and its schema with a row of unknown ids in place of the last one."""
+    """The trained model, and its schema. The last row of each table is now that of unknown ids."""
     checkpoint = load_checkpoint(os.environ["TRAINED"])
     sparse = [
         replace(feature, ids=Identity(rows=feature.ids.rows - 1, unknown="oov"))
@@ -195,7 +196,7 @@ def test_export_leaves_out_rows_that_training_seldom_looked_up(
         assert pruned[name].rows_kept == int((known >= 5).sum())
         assert pruned[name].rows_dropped == int((known < 5).sum())
         assert rows[name.rpartition(".")[2]] == pruned[name].rows_kept + 1
-    assert sum(value.rows_dropped for value in pruned.values()) > 0
+    assert sum(table.rows_dropped for table in pruned.values()) > 0
 
 
 def test_every_lookup_of_training_is_counted_once(uninterrupted):
@@ -214,19 +215,19 @@ def test_pruning_without_counts_is_refused(tmp_path):
 
 
 def test_a_restart_keeps_the_checkpoints_of_an_earlier_job(tmp_path):
-    kept = tmp_path / "stale/run"
+    earlier = tmp_path / "stale/run"
     for step in ("60", "last/60"):
-        (kept / step).mkdir(parents=True)
-        (kept / step / "checkpoint.json").write_text("{}")
-    before = sorted(kept.rglob("*"))
+        (earlier / step).mkdir(parents=True)
+        (earlier / step / "checkpoint.json").write_text("{}")
+    before = sorted(earlier.rglob("*"))
     process = start(tmp_path / "stale", "--max-restarts", "1")
-    said = finish(process)
+    output = finish(process)
     assert process.returncode != 0
-    *attempts, _ = said.split("failed (exitcode: 1)")  # torchrun logs it once an attempt.
-    assert len(attempts) == 2, said
+    *attempts, _ = output.split("failed (exitcode: 1)")  # Torchrun logs this once for each attempt.
+    assert len(attempts) == 2, output
     for attempt in attempts:
-        assert attempt.count("holds checkpoints of an earlier run (60, last/60)") == 1, said
-    assert sorted(kept.rglob("*")) == before
+        assert attempt.count("holds checkpoints of an earlier run (60, last/60)") == 1, output
+    assert sorted(earlier.rglob("*")) == before
 
 
 @pytest.mark.parametrize("signaled", [signal.SIGTERM, signal.SIGKILL])
@@ -236,15 +237,15 @@ def test_a_stopped_run_leaves_no_process(tmp_path, signaled):
     ranks = ranks_of(process)
     assert sorted(ranks) == [0, 1]
     process.send_signal(signaled)
-    said = finish(process)
-    assert process.returncode != 0, said
-    words = len(re.findall("interrupted; |stopped; |a collective failed", said))
-    if signaled is signal.SIGKILL:  # The ranks' store ended with torchrun.
-        assert 1 <= words <= 2, said
-        assert "Traceback" not in said
-    else:  # The state is saved where the ranks stopped.
-        assert words == 1, said
-        (saved,) = re.findall(r"stopped; .*the same command continues from (\S+)", said)
+    output = finish(process)
+    assert process.returncode != 0, output
+    words = len(re.findall("interrupted; |stopped; |a collective failed", output))
+    if signaled is signal.SIGKILL:  # The ranks' store ends with torchrun, so both may print.
+        assert 1 <= words <= 2, output
+        assert "Traceback" not in output
+    else:  # Both ranks stop at the same step and print one message.
+        assert words == 1, output
+        (saved,) = re.findall(r"stopped; .*the same command continues from (\S+)", output)
         assert max(int(path.name) for path in Path(saved).parent.iterdir()) == int(Path(saved).name)
     assert not any(is_running(pid) for pid in ranks.values())
 

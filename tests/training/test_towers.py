@@ -38,7 +38,7 @@ def config_of(folder):
 
 
 def train_on_hosts(env, folder):
-    """The run of each rank; the plan puts each tower on a host."""
+    """Trains on two hosts. The plan puts each tower on a host."""
     hosts = ShardingEnv.from_process_group(env.process_group, local_size=LOCAL)
     with patch.dict(os.environ, LOCAL_WORLD_SIZE=str(LOCAL)):
         train(config_of(folder), dataset(), env=hosts)

@@ -52,9 +52,9 @@ def test_losses_rates_and_metrics_are_written_for_tensorboard(tmp_path):
     for name, rate in (("dense", 0.08), ("table", 0.4)):
         expected = [(step, rate * factor) for step, factor in enumerate(factors, 1)]
         assert written[f"train/{name}_learning_rate"] == expected
-    # The bar shows a mean: 0.95 of the one before, 0.05 of the step's own.
-    own = [losses[0]] + [(now - 0.95 * before) / 0.05 for before, now in pairwise(losses)]
-    assert [value for _, value in written["train/loss"]] == pytest.approx(own, rel=1e-4)
+    # The bar shows a moving mean: 0.95 of the one before plus 0.05 of the step's loss.
+    step_losses = [losses[0]] + [(now - 0.95 * before) / 0.05 for before, now in pairwise(losses)]
+    assert [value for _, value in written["train/loss"]] == pytest.approx(step_losses, rel=1e-4)
     assert [step for step, _ in written["valid/auc"]] == [10, 20, 25]
     assert (result.best_step, result.valid.auc) in written["valid/auc"]
     assert written["test/auc"] == [(result.best_step, result.test.auc)]
@@ -82,9 +82,9 @@ def test_a_resumed_run_goes_on_in_the_same_series(tmp_path, monkeypatch):
 def test_a_server_that_is_gone_costs_one_warning(tmp_path, monkeypatch, caplog):
     pytest.importorskip("mlflow", reason="MLflow is not installed")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    with socket.socket() as unheard:
-        unheard.bind(("127.0.0.1", 0))  # It does not listen, so connections are refused.
-        uri = f"http://127.0.0.1:{unheard.getsockname()[1]}"
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))  # It is never told to listen, so connections are refused.
+        uri = f"http://127.0.0.1:{listener.getsockname()[1]}"
         result = train(tracked(tmp_path / "tracked", {"mlflow": uri}), DATA)
     (message,) = (text for text in caplog.messages if "MLflow" in text)
     assert message.startswith(f"MLflow at {uri}: ")
@@ -105,14 +105,14 @@ def test_only_rank_0_logs(workers, tmp_path):
 
 
 @cases(
-    ("key", "missing", "said"),
+    ("key", "missing", "message"),
     {
         "tensorboard": ("tensorboard", "tensorboard", "pip install 'embershard[tensorboard]'"),
         "mlflow": ("mlflow", "mlflow", "pip install 'embershard[mlflow]'"),
         "experiment": ("experiment", "", "mlflow"),
     },
 )
-def test_tracking_that_cannot_happen_is_refused(key, missing, said, tmp_path, monkeypatch):
+def test_tracking_that_cannot_happen_is_refused(key, missing, message, tmp_path, monkeypatch):
     if missing:
         monkeypatch.setitem(sys.modules, missing, None)
     file = tmp_path / "run.toml"
@@ -120,5 +120,5 @@ def test_tracking_that_cannot_happen_is_refused(key, missing, said, tmp_path, mo
         f'[data]\nname = "synthetic"\n[tracking]\n{key} = "x"\n'
         f'[checkpoint]\nfolder = "{tmp_path}/run"\n'
     )
-    with refused(ConfigError, f"{file}:4: key 'tracking.{key}'", said):
+    with refused(ConfigError, f"{file}:4: key 'tracking.{key}'", message):
         train(read_config(file), DATA)

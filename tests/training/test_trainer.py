@@ -1,4 +1,4 @@
-"""A run: it learns, repeats itself, keeps the best, and looks at the test split once."""
+"""A run learns, repeats itself, keeps the best weights, and scores the test split once."""
 
 import errno
 from dataclasses import replace
@@ -60,31 +60,34 @@ def test_a_run_learns_what_was_planted(tmp_path):
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_same_seed_gives_the_same_numbers(threads, tmp_path):
-    one, two, other = (
+    first, again, other = (
         train(config(tmp_path / name, seed=seed, threads=threads), DATA)
-        for name, seed in (("one", 3), ("two", 3), ("other", 4))
+        for name, seed in (("first", 3), ("again", 3), ("other", 4))
     )
-    assert (one.valid, one.test, one.best_step) == (two.valid, two.test, two.best_step)
-    assert same(weights_of(one), weights_of(two))
-    assert not same(weights_of(one), weights_of(other))
-    assert one.test != other.test
+    assert (first.valid, first.test, first.best_step) == (again.valid, again.test, again.best_step)
+    assert same(weights_of(first), weights_of(again))
+    assert not same(weights_of(first), weights_of(other))
+    assert first.test != other.test
 
 
 def test_the_result_is_that_of_the_checkpoint(tmp_path):
     run = config(tmp_path, rank_at=3)
     result = train(run, DATA)
 
-    kept = load_checkpoint(result.checkpoint)
+    checkpoint = load_checkpoint(result.checkpoint)
     for split, outcome in ((DATA.test, result.test), (DATA.valid, result.valid)):
-        evaluated = Scorer(kept.module)(to_rows(split)).evaluate(run.tasks, rank_at=3)
+        evaluated = Scorer(checkpoint.module)(to_rows(split)).evaluate(run.tasks, rank_at=3)
         assert evaluated == {"score": outcome}
-    logits = score(kept.module, to_rows(DATA.test))
+    logits = score(checkpoint.module, to_rows(DATA.test))
     assert result.test.auc == pytest.approx(
         share_of_ordered_pairs(logits.numpy(), DATA.test.labels), abs=1e-6
     )
-    assert kept.metrics["valid_auc"] == result.valid.auc
-    assert (kept.metrics["valid_ndcg"], kept.metrics["valid_rank_at"]) == (result.valid.ndcg, 3)
-    assert kept.schema == DATA.schema
+    assert checkpoint.metrics["valid_auc"] == result.valid.auc
+    assert (checkpoint.metrics["valid_ndcg"], checkpoint.metrics["valid_rank_at"]) == (
+        result.valid.ndcg,
+        3,
+    )
+    assert checkpoint.schema == DATA.schema
 
 
 def test_learning_rates_rise_linearly_over_the_warm_up(tmp_path, monkeypatch):
@@ -92,7 +95,7 @@ def test_learning_rates_rise_linearly_over_the_warm_up(tmp_path, monkeypatch):
 
     def recorded(module, optimizer, *arguments):
         set_learning_rates(module, optimizer, *arguments)
-        (tables,) = (item for item in module.modules() if hasattr(item, "set_learning_rate"))
+        (tables,) = (part for part in module.modules() if hasattr(part, "set_learning_rate"))
         rates.append((optimizer.param_groups[0]["lr"], tables.optimizer.learning_rate))
 
     monkeypatch.setattr(run_module, "set_learning_rates", recorded)
@@ -122,8 +125,8 @@ def test_settings_without_effect_are_refused_with_their_line(line, key, tmp_path
     assert not (tmp_path / "run").exists()
 
 
-class Looks:
-    """Replaces evaluation: validation's AUC as given, test's whatever it is."""
+class FakeEvaluations:
+    """Replaces evaluation. Validation has the AUCs given here, the test split its own."""
 
     def __init__(self, monkeypatch, aucs):
         self._aucs = iter(aucs)
@@ -141,7 +144,9 @@ class Looks:
 
 
 def test_early_stopping_keeps_the_best_and_scores_test_once(tmp_path, monkeypatch):
-    looks = Looks(monkeypatch, [0.5, 0.7, 0.6, 0.7, 0.65, 0.9])  # The 0.9 comes too late.
+    evaluations = FakeEvaluations(
+        monkeypatch, [0.5, 0.7, 0.6, 0.7, 0.65, 0.9]
+    )  # The run stops before the 0.9.
     steps = []
 
     result = train(
@@ -153,31 +158,31 @@ def test_early_stopping_keeps_the_best_and_scores_test_once(tmp_path, monkeypatc
     assert (result.best_step, result.steps, result.stopped_early) == (20, 50, True)
     assert result.checkpoint == tmp_path / "20"
     assert result.valid.auc == 0.7
-    assert looks.on_test == 1
+    assert evaluations.on_test == 1
     assert [child.name for child in tmp_path.iterdir()] == ["20"]
     assert [step for step, _ in steps] == list(range(1, 51))
     assert [best for step, best in steps if step in (9, 10, 20, 50)] == [None, 0.5, 0.7, 0.7]
 
 
 def test_the_last_step_of_a_run_that_stops_early_says_so(tmp_path, monkeypatch):
-    Looks(monkeypatch, [0.5, 0.4])
-    seen = []
-    train(config(tmp_path, patience=1), DATA, progress=seen.append)
-    assert [call.step for call in seen if call.stopped_early] == [20]
-    assert (seen[-1].step, seen[-1].seconds_left) == (20, 0)
-    assert seen[-2].seconds_left > 0
+    FakeEvaluations(monkeypatch, [0.5, 0.4])
+    reports = []
+    train(config(tmp_path, patience=1), DATA, progress=reports.append)
+    assert [call.step for call in reports if call.stopped_early] == [20]
+    assert (reports[-1].step, reports[-1].seconds_left) == (20, 0)
+    assert reports[-2].seconds_left > 0
 
 
 def test_a_run_that_never_gets_worse_ends_with_its_epochs(tmp_path, monkeypatch):
-    Looks(monkeypatch, [0.5, 0.6, 0.7, 0.8, 0.9])
-    # 1600 examples: 25 steps an epoch, so a look at 10, 20, ... and one at the end.
+    FakeEvaluations(monkeypatch, [0.5, 0.6, 0.7, 0.8, 0.9])
+    # 1600 examples are 25 steps, with evaluations after steps 10, 20 and 25.
     result = train(config(tmp_path, epochs=1, evaluate_every_steps=10), DATA)
     assert (result.steps, result.best_step, result.stopped_early) == (25, 25, False)
 
 
 def test_the_weights_kept_are_those_of_the_best_step(tmp_path, monkeypatch):
     def run(name, aucs, patience):
-        Looks(monkeypatch, aucs)
+        FakeEvaluations(monkeypatch, aucs)
         return train(config(tmp_path / name, patience=patience), DATA)
 
     went_on = run("went-on", [0.9, 0.5, 0.5, 0.5, 0.5], 9)
@@ -195,16 +200,16 @@ def contents(folder):
 
 
 @cases(
-    ("sharding", "said"),
+    ("sharding", "message"),
     {
         "missing": ({"plan": "nope.json"}, "nope.json"),
         "both": ({"plan": "auto", "tables": {"*": "row_wise"}}, "'tables'"),
         "folder": ({"plan": "/"}, "Is a directory: '/'"),
     },
 )
-def test_an_unusable_plan_is_refused_in_one_process_too(tmp_path, sharding, said):
+def test_an_unusable_plan_is_refused_in_one_process_too(tmp_path, sharding, message):
     settings = config(tmp_path).model_dump() | {"sharding": sharding}
-    with refused(ConfigError, "key 'sharding.plan'", said):
+    with refused(ConfigError, "key 'sharding.plan'", message):
         train(RunConfig.model_validate(settings), DATA)
 
 
@@ -229,20 +234,22 @@ def test_a_checkpoint_that_cannot_be_published_is_deleted(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(
-    ("split", "examples", "got"),
+    ("split", "examples", "received"),
     [
         ("train", 0, "none"),
         ("valid", 1, "1 examples with labels of mean "),
         ("test", 1, "1 examples with labels of mean "),
     ],
 )
-def test_a_split_without_both_labels_is_refused_before_training(tmp_path, split, examples, got):
-    with refused(ConfigError, "key 'data'", f"the {split} split, got {got}"):
+def test_a_split_without_both_labels_is_refused_before_training(
+    tmp_path, split, examples, received
+):
+    with refused(ConfigError, "key 'data'", f"the {split} split, got {received}"):
         train(config(tmp_path), cut(split, examples))
 
 
 def cut(split, examples):
-    """Data whose split has its first examples only."""
+    """The data with only the first examples of one split."""
     return replace(DATA, **{split: getattr(DATA, split).take(np.arange(examples))})
 
 
@@ -296,17 +303,17 @@ def test_overwriting_replaces_the_checkpoints_of_an_earlier_run(tmp_path):
 
 
 @cases(
-    ("step", "kept"),
+    ("step", "message"),
     {
-        "before-a-look": (9, "nothing of this run is kept"),
-        "after-three-looks": (31, "the best so far is kept in {folder}/20"),
+        "before-an-evaluation": (9, "nothing of this run is kept"),
+        "after-three-evaluations": (31, "the best so far is kept in {folder}/20"),
     },
 )
-def test_an_interrupted_run_says_what_is_kept(step, kept, tmp_path, monkeypatch):
-    Looks(monkeypatch, [0.5, 0.7, 0.6])
+def test_an_interrupted_run_says_what_is_kept(step, message, tmp_path, monkeypatch):
+    FakeEvaluations(monkeypatch, [0.5, 0.7, 0.6])
     with pytest.raises(KeyboardInterrupt) as ended:
         train(config(tmp_path), DATA, progress=interrupt_at(step))
-    assert str(ended.value) == "interrupted; " + kept.format(folder=tmp_path)
+    assert str(ended.value) == "interrupted; " + message.format(folder=tmp_path)
     results = [load_checkpoint(child).metrics["valid_auc"] for child in tmp_path.iterdir()]
     assert results == ([0.7] if step > 10 else [])
 
@@ -318,13 +325,13 @@ def test_an_interrupted_run_says_what_to_resume_from(tmp_path):
 
 
 def test_progress_tells_speed_loss_and_what_is_left(tmp_path):
-    seen = []
-    train(config(tmp_path, epochs=2), DATA, progress=seen.append)
-    assert {call.steps_max for call in seen} == {50}
-    assert all(0 < call.loss < 2 for call in seen)
-    assert all(call.examples_per_second > 0 for call in seen)
-    assert seen[-1].seconds_left == 0
-    assert seen[0].seconds_left > 0
+    reports = []
+    train(config(tmp_path, epochs=2), DATA, progress=reports.append)
+    assert {call.steps_max for call in reports} == {50}
+    assert all(0 < call.loss < 2 for call in reports)
+    assert all(call.examples_per_second > 0 for call in reports)
+    assert reports[-1].seconds_left == 0
+    assert reports[0].seconds_left > 0
 
 
 @pytest.mark.parametrize("optimizer", ["adagrad", "adam", "sgd"])
@@ -338,14 +345,14 @@ def test_every_optimizer_moves_every_weight(optimizer, tmp_path):
 
 
 def test_threads_are_applied(tmp_path):
-    seen = []
+    thread_counts = []
     torch.set_num_threads(1)
     train(
         config(tmp_path, epochs=1, threads=2),
         DATA,
-        progress=lambda p: seen.append(torch.get_num_threads()),
+        progress=lambda p: thread_counts.append(torch.get_num_threads()),
     )
-    assert set(seen) == {2}
+    assert set(thread_counts) == {2}
 
 
 @cases(
