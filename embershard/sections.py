@@ -30,7 +30,12 @@ def problem_of(error: ErrorDetails, role: str = "") -> str:
     got = error["input"]
     if error["type"] == "extra_forbidden":
         return f"expected no value of this name{role}, got {got!r}"
-    message = error["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+    message = (
+        error["msg"]
+        .removeprefix("Value error, ")
+        .replace("Input should be", "expected")
+        .replace("a valid tuple", "a list")
+    )
     message = re.sub(r"^\w+ should have (.*?)( after validation.*)?$", r"expected \1", message)
     if ", got " in message:
         return message

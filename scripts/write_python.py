@@ -19,8 +19,9 @@ from embershard import client, data, export, serving, training
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "python.md"
 HEAD = """# Python
 
-Generated from docstrings by `make docs`. Every error is an `EmbershardError`, see
-[errors](protocols.md#errors).
+Generated from docstrings by `make docs`. Every error about a value is an
+`EmbershardError`, see [errors](protocols.md#errors). An argument of a wrong Python type may raise
+`TypeError` or `AttributeError`.
 
 | reader | part |
 |---|---|

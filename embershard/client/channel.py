@@ -79,18 +79,19 @@ class Tls:
         )
 
 
-def check_token(token: object) -> str:
+def check_token(token: object, where: str = "token") -> str:
     """Return the token without surrounding white space, such as a line end. Empty: no token."""
     if isinstance(token, str) and TOKEN.fullmatch(stripped := token.strip()):
         return stripped
     raise InputError(
-        f"token: expected at most {TOKEN_CHARS_MAX} printable ASCII characters without spaces"
+        f"{where}: expected at most {TOKEN_CHARS_MAX} printable ASCII characters without spaces"
     )
 
 
 def read_token(path: str | Path) -> str:
     """Read the first token of a file, which may have several, one per line."""
-    token = check_token(_bytes_of("token", path).decode("latin-1").strip().partition("\n")[0])
+    text = _bytes_of("token", path).decode("latin-1")
+    token = check_token(text.strip().partition("\n")[0], f"token: {path}")
     if not token:
         raise InputError(f"token: {path}: expected a token, got an empty file")
     return token

@@ -130,7 +130,11 @@ def _export(args: argparse.Namespace) -> None:
     if args.triton:
         write_config(out)
     if args.mlflow is not None:
+        from embershard.errors import UnavailableError
         from embershard.tracking import register_package
 
-        number = register_package(args.mlflow, out, checkpoints=source.parent)
+        try:
+            number = register_package(args.mlflow, out, checkpoints=source.parent)
+        except UnavailableError as error:
+            raise UnavailableError(f"{error}; {out} is written, but not registered") from error
         print(f"registered {out} in MLflow at {args.mlflow} as version {number}")

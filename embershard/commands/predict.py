@@ -60,8 +60,12 @@ def read_request(path: str) -> dict[str, Any]:
         raise InputError(f"{name}: expected a JSON file, got a path that does not exist") from error
     except OSError as error:
         raise InputError(f"{name}: expected a JSON file, got: {error.strerror}") from error
-    except ValueError as error:
-        raise InputError(f"{name}: expected JSON, got {error}") from error
+    except json.JSONDecodeError as error:
+        raise InputError(f"{name}: expected JSON, got: {error}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name}: expected JSON in UTF-8, got: {error}") from error
+    except ValueError as error:  # Python limits the digits of an integer.
+        raise InputError(f"{name}: expected JSON, got a number with too many digits") from error
     if not isinstance(document, dict):
         raise InputError(f"{name}: expected a JSON object, got {document!r:.80}")
     for key in document:

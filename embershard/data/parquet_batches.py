@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from embershard.data.base import Progress, TableHint
 from embershard.data.fetch import cache_folder
 from embershard.data.parquet_config import ParquetConfig
-from embershard.data.splits import Batch, check_batch_size
+from embershard.data.splits import Batch, check_batch_size, check_part
 from embershard.data.tasks import TaskConfig
 from embershard.errors import InputError
 from embershard.package.schema import Schema
@@ -78,11 +78,8 @@ class ParquetBatches:
     ) -> None:
         if split not in ("train", "valid", "test"):
             raise InputError(f"split: expected train, valid or test, got {split!r}")
-        if not 0 <= rank < world_size:
-            raise InputError(f"rank: expected 0 .. {world_size - 1}, got {rank}")
-        if first < 0:
-            raise InputError(f"first: expected at least 0, got {first}")
         check_batch_size(batch_size)
+        check_part(rank, world_size, first)
         dataset = load_parquet(config, tasks, cache_folder(cache))
         self._split = getattr(dataset, split)
         self.tables: tuple[TableHint, ...] = dataset.tables

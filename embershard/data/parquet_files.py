@@ -161,12 +161,15 @@ def _visible_files(folder: Path) -> list[str]:
 
 def _remote_paths(pattern: str) -> list[str]:
     files, path = _fsspec(pattern)
-    if any(character in path for character in "*?["):
-        matches = sorted(files.glob(path))
-    elif files.isdir(path):
-        matches = [name for name in sorted(files.find(path)) if name.endswith(".parquet")]
-    else:
-        matches = [path] if files.exists(path) else []
+    try:
+        if any(character in path for character in "*?["):
+            matches = sorted(files.glob(path))
+        elif files.isdir(path):
+            matches = [name for name in sorted(files.find(path)) if name.endswith(".parquet")]
+        else:
+            matches = [path] if files.exists(path) else []
+    except Exception as error:  # Every file system has its own exceptions.
+        raise DataError(f"{pattern}: expected to read it, got: {error}") from error
     return [str(files.unstrip_protocol(match)) for match in matches]
 
 

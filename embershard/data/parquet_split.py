@@ -38,7 +38,7 @@ from embershard.data.parquet_rows import RowLookup, RowMapper
 from embershard.data.prefetch import prefetched
 from embershard.data.requests import sample_requests
 from embershard.data.row_batches import dropout_shares
-from embershard.data.splits import Batch, check_batch_size
+from embershard.data.splits import Batch, check_batch_size, check_part
 from embershard.data.table_rows import RequestRows, Shares, TableRows
 from embershard.data.tasks import TaskConfig
 from embershard.modules import DenseTransforms
@@ -108,6 +108,7 @@ class ParquetSplit:
         process. All ranks together use each row once.
         """
         check_batch_size(batch_size)
+        check_part(rank, world_size, first)
         reader = _RankReader(
             split=self,
             part=self._parts(batch_size, shuffle_seed, world_size)[rank],

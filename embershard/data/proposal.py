@@ -132,6 +132,9 @@ def _roles(
     if request is not None and not facts[request].is_id:
         got = f"{request!r} of {facts[request].arrow_type}"
         raise InputError(f"--request: expected a column of integers or strings, got {got}")
+    if time is not None and facts[time].type not in ("time", "float", "integer"):
+        got = f"{time!r} of {facts[time].arrow_type}"
+        raise InputError(f"--time: expected a column of timestamps, dates or numbers, got {got}")
     labels = labels or [
         name for name in names if facts[name].is_binary and LABEL_NAMES.search(name)
     ]

@@ -11,7 +11,7 @@ from torch import Tensor
 from embershard.data.base import Examples, JaggedColumn
 from embershard.data.id_lists import IdLists
 from embershard.data.requests import sample_requests
-from embershard.data.splits import Batch, Split, check_batch_size, even_sizes
+from embershard.data.splits import Batch, Split, check_batch_size, check_part, even_sizes
 from embershard.data.table_rows import Shares, TableRows
 from embershard.errors import InputError
 from embershard.modules import DenseTransforms
@@ -52,6 +52,7 @@ class RowExamples:
     ) -> Iterator[Batch]:
         """One pass over the examples; see `batches`."""
         check_batch_size(batch_size)
+        check_part(rank, world_size, first)
         shares = dropout_shares(self.schema, id_dropout, shuffle_seed)
         return self._batches(batch_size, shuffle_seed, shares, rank, world_size, first)
 

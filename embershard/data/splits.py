@@ -84,6 +84,17 @@ def check_batch_size(batch_size: int) -> None:
         raise InputError(f"batch_size: expected at least 1, got {batch_size}")
 
 
+def check_part(rank: int, world_size: int, first: int) -> None:
+    """Raise InputError unless ``rank`` is one of ``world_size`` ranks and ``first`` is not below
+    0."""
+    if world_size < 1:
+        raise InputError(f"world_size: expected at least 1, got {world_size}")
+    if not 0 <= rank < world_size:
+        raise InputError(f"rank: expected 0 to {world_size - 1}, got {rank}")
+    if first < 0:
+        raise InputError(f"first: expected at least 0, got {first}")
+
+
 def even_sizes(examples: int, batch_size: int) -> NDArray[np.int64]:
     """Batches of ``batch_size`` examples, and a last one of the rest."""
     sizes = np.full(-(-examples // batch_size), batch_size, np.int64)

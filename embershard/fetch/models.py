@@ -19,7 +19,7 @@ from embershard.package.labels import (
     read_labels,
     write_labels,
 )
-from embershard.package.names import NAME_PATTERN, version_of
+from embershard.package.names import NAME_PATTERN, PATTERN_WORDS, version_of
 
 DEFAULT_LABEL: Final = "stable"
 
@@ -44,6 +44,8 @@ class Selection:
     def __post_init__(self) -> None:
         if self.all_models and self.model:
             raise ConfigError(f"model: expected none with all models, got {self.model!r}")
+        if self.model and not re.fullmatch(NAME_PATTERN, self.model):
+            raise ConfigError(f"model: expected {PATTERN_WORDS[NAME_PATTERN]}, got {self.model!r}")
         if self.version < 0:
             raise ConfigError(f"version: expected a number from 1, got {self.version}")
         if self.version and (self.labels or self.all_models):

@@ -23,8 +23,11 @@ BAD_FOLDER = "_bad"
 def find_sources(patterns: Sequence[str], out: Path) -> list[SourceFile]:
     """Find the files of all patterns, except those in ``out`` that an earlier run wrote.
 
-    Raises DataError if there are no files, or a file in ``out`` is not a Parquet file.
+    Raises InputError if ``out`` is a file; DataError if there are no files, or a file in ``out`` is
+    not a Parquet file.
     """
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out: expected a folder, got the file {out}")
     folder = os.path.realpath(out)
     files = [
         file

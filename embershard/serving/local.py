@@ -154,10 +154,12 @@ class LocalPredictor:
 
         Raises:
             NotFoundError: an output is unknown.
-            InputError: ``requests`` is not a sequence of ``SampleRequest``.
+            InputError: ``requests`` is not a sequence of ``SampleRequest``, or ``outputs`` is not a
+                list of names.
         """
         import numpy as np
 
+        from embershard.client.arguments import names_of
         from embershard.package.samples import check_are_samples
 
         check_are_samples("requests", requests)
@@ -168,7 +170,7 @@ class LocalPredictor:
             )
             for request in requests
         ]
-        answers = self._native.predict_merged(arrays, list(outputs))
+        answers = self._native.predict_merged(arrays, names_of("outputs", outputs))
         return [
             LocalPrediction(*answer) if isinstance(answer, tuple) else answer for answer in answers
         ]

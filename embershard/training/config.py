@@ -282,9 +282,16 @@ def read_config(path: Path) -> RunConfig:
         line = match[1] if match else len(text.splitlines())  # "at end of document"
         raise ConfigError(f"{path}:{line}: expected TOML, got: {error}") from error
     except ValidationError as error:
-        unknown = [fault for fault in error.errors() if fault["type"] == "extra_forbidden"]
-        # A misspelled key often leaves another one missing; the misspelled one says more.
-        raise ConfigError(_problem(file, document, [*unknown, *error.errors()][0])) from error
+        problems = error.errors()
+        # The name of the data decides which other keys are known. A misspelled key often leaves
+        # another one missing; the misspelled one says more.
+        names = [problem for problem in problems if problem["loc"][::2] == ("data", "name")]
+        unknown = [problem for problem in problems if problem["type"] == "extra_forbidden"]
+        raise ConfigError(_problem(file, document, [*names, *unknown, *problems][0])) from error
+    except RecursionError as error:
+        raise ConfigError(f"{path}: expected TOML, got too many nested levels") from error
+    except ValueError as error:  # Python limits the digits of an integer.
+        raise ConfigError(f"{path}: expected TOML, got a number with too many digits") from error
     config._file = file
     return config
 

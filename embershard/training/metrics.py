@@ -292,11 +292,17 @@ def area_under_curve(scores: Tensor | ArrayLike, labels: Tensor | ArrayLike) -> 
         labels: ``(N,)``, 0 or 1.
 
     Raises:
-        InputError: different lengths, a score that is NaN, only labels 0, or only labels 1.
+        InputError: different lengths, a score that is NaN, a label that is not 0 or 1, only labels
+            0, or only labels 1.
     """
     score, label = _float64(scores), _float64(labels)
-    if score.shape != label.shape or score.ndim != 1:
+    if label.ndim != 1:
+        raise InputError(f"labels: expected one dimension, got shape {tuple(label.shape)}")
+    if score.shape != label.shape:
         raise InputError(f"scores: expected shape {tuple(label.shape)}, got {tuple(score.shape)}")
+    if (wrong := ((label != 0) & (label != 1)).nonzero()).numel():
+        at = int(wrong[0])
+        raise InputError(f"labels: expected 0 or 1, got {label[at].item():g} at {at}")
     if (missing := score.isnan().nonzero()).numel():
         raise InputError(f"scores: expected numbers, got NaN at {int(missing[0])}")
     check_labels(label)

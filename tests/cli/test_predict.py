@@ -96,8 +96,9 @@ def test_inputs_that_hash_take_any_id(capsys):
 @cases(
     ("content", "words"),
     {
-        "syntax": ("{", "InputError: {path}: expected JSON, got Expecting property"),
+        "syntax": ("{", "InputError: {path}: expected JSON, got: Expecting property"),
         "deep": ("[" * 200_000, "InputError: {path}: expected JSON, got too many nested levels"),
+        "digits": ("9" * 5000, "InputError: {path}: expected JSON, got a number with too many"),
         "outputs": ({**REQUEST, "outputs": 5}, "InputError: outputs: expected a list of names"),
         "a-list": ("[]", "InputError: {path}: expected a JSON object, got []"),
         "key": ('{"dens": 1}', "{path}: key 'dens': expected one of dense, sparse, weights"),

@@ -51,6 +51,7 @@ def test_arguments_of_another_kind_are_refused_by_name(fake, wrong):
         "no-file": (lambda folder: Tls(ca=folder / "ca").texts(), "tls: {folder}/ca: "),
         "no-pem": (lambda folder: Tls(ca=folder / "token").texts(), "tls: {folder}/token: "),
         "no-token": (lambda folder: read_token(folder / "token"), "token: {folder}/token: "),
+        "two-words": (lambda folder: read_token(folder / "words"), "token: {folder}/words: "),
         "no-tls": (lambda folder: Client("127.0.0.1:1", tls=True), "tls: "),
         **{
             f"token-{token!r:.9}": (lambda folder, token=token: check_token(token), "token: ")
@@ -60,6 +61,7 @@ def test_arguments_of_another_kind_are_refused_by_name(fake, wrong):
 )
 def test_keys_and_tokens_that_cannot_be_used_are_named(make, where, tmp_path):
     (tmp_path / "token").write_text(" \n")
+    (tmp_path / "words").write_text("two words\n")
     with pytest.raises(InputError) as raised:
         make(tmp_path)
     assert str(raised.value).startswith(where.format(folder=tmp_path))

@@ -20,6 +20,7 @@ from embershard.data import (
     parquet_rule,
     parquet_statistics,
 )
+from embershard.data.parquet_files import find_files
 from embershard.data.parquet_statistics import IdCounts, Moments
 from embershard.errors import DataError, InputError
 from embershard.ids import hash_string
@@ -386,6 +387,17 @@ def test_files_come_from_urls_of_fsspec(tmp_path):
             assert list(chain(*rows_of_splits(dataset))) == list(range(20))
     finally:
         memory.rm("/clicks", recursive=True)
+
+
+def test_a_url_that_cannot_be_read_is_refused(monkeypatch):
+    memory = pytest.importorskip("fsspec").filesystem("memory")
+
+    def fail(path):
+        raise RuntimeError("no credentials")
+
+    monkeypatch.setattr(memory, "isdir", fail)
+    with refused(DataError, "memory://clicks", "no credentials"):
+        find_files(["memory://clicks"], "files")
 
 
 @cases(

@@ -221,6 +221,7 @@ def test_a_scalar_label_keeps_impression_rows() -> None:
     [
         (table(item=AT % 9), {"labels": ["bought"]}, "--label"),
         (table(item=AT % 9), {"time": "when"}, "--time"),
+        (table(item=AT % 9, name=["x"] * ROWS), {"time": "name"}, "--time"),
         (table(item=AT % 9), {"request": "session"}, "--request"),
         (table(), {}, "columns"),
         (request_table(buy=[[0]] * ROWS), {"labels": ["click", "buy"]}, "--label"),

@@ -159,6 +159,9 @@ def test_id_dropout_leaves_the_examples_as_they_were():
     ("arguments", "parts"),
     {
         "size": ({"batch_size": 0}, ["batch_size", "got 0"]),
+        "rank": ({"rank": 2, "world_size": 2}, ["rank", "got 2"]),
+        "no-ranks": ({"world_size": 0}, ["world_size", "got 0"]),
+        "first": ({"first": -1}, ["first", "got -1"]),
         "no-seed": ({"id_dropout": {"tags": 0.5}}, ["got None"]),
         "name": ({"id_dropout": {"x": 0.5}, "shuffle_seed": 0}, ["one of ['tags']", "got 'x'"]),
         "share": ({"id_dropout": {"tags": 1.5}, "shuffle_seed": 0}, ["got 1.5"]),

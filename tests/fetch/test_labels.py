@@ -207,11 +207,12 @@ def test_a_damaged_model_does_not_keep_back_the_others(far, here):
         "version-and-label": ({"version": 1, "labels": ("stable",)}, "version"),
         "version-and-all": ({"version": 1, "all_models": True}, "version"),
         "model-and-all": ({"model": "small", "all_models": True}, "model"),
+        "folder-above": ({"model": "../small"}, "got '../small'"),
         "label": ({"labels": ("beta",)}, "label"),
         "negative": ({"version": -1}, "version: expected"),
     },
 )
-def test_a_selection_that_contradicts_itself_is_refused(selection, words):
+def test_a_selection_that_cannot_be_fetched_is_refused(selection, words):
     with refused(ConfigError, words):
         Selection(**selection)
 

@@ -126,3 +126,5 @@ def test_a_run_leaves_out_the_scores_of_the_run_before(
     assert files_below(tmp_path) == expected
     with refused(DataError, "--data:", "found only scores in --out"):
         score_files(scorer, [str(out)], out)
+    with refused(InputError, "--out: expected a folder"):
+        score_files(scorer, [data], next(out.rglob("*.parquet")))

@@ -12,7 +12,7 @@ import torch
 from embershard.errors import InputError, NotFoundError, PackageError, RequestError
 from embershard.package import Package
 from embershard.serving import LocalPredictor
-from tests.cases import cases
+from tests.cases import cases, refused
 from tests.serving.processor import processor_flags
 
 # Layers of 24 and 16 inputs, whose sums torch may round in another order at another place, and
@@ -61,6 +61,11 @@ def test_arrays_may_have_any_strides_and_lie_in_torch(local, samples):
 def test_what_is_no_list_of_requests_is_refused(local, samples, make, words):
     with pytest.raises(InputError, match=words):
         local.predict_merged(make(samples[0]))
+
+
+def test_an_output_that_is_no_list_of_names_is_refused(local, samples):
+    with refused(InputError, "outputs: expected a list of names", "'score'"):
+        local.predict_merged(samples[:1], outputs="score")
 
 
 def test_a_folder_of_versions_is_refused_by_its_path(package):

@@ -417,6 +417,12 @@ def test_a_key_that_cannot_be_used_is_refused_with_its_line(text, line, key, mes
         "no-value": ("[data]\nname = \n", (":2: ", "TOML")),
         "no-end": ("[data]\nname = 'x", (":2: ", "TOML")),
         "twice": ("[data]\nname = 'x'\nname = 'y'\n", (":3: ", "TOML")),
+        "nested": ("a = " + "[" * 20_000, ("TOML", "nested")),
+        "digits": ("a = " + "9" * 5000, ("TOML", "digits")),
+        "misspelled-parquet": (
+            '[data]\nname = "parket"\nfiles = ["a.parquet"]\n',
+            (":2: key 'data.name'", "'parket'"),
+        ),
     },
 )
 def test_a_file_that_cannot_be_used_is_refused_with_its_line(text, parts, tmp_path):

@@ -80,6 +80,8 @@ def test_any_scores_have_an_area(scores, labels, expected):
     ("scores", "labels", "message"),
     {
         "one-kind": ([1, 2], [1, 1], "mean of 1"),
+        "half": ([1, 2], [0, 0.5], "got 0.5 at 1"),
+        "matrix": ([[1, 2]], [[0, 1]], "got shape (1, 2)"),
         "lengths": ([1, 2, 3], [1, 0], "got (3,)"),
         "nan": ([1, np.nan], [1, 0], "NaN at 1"),
     },
