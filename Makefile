@@ -48,9 +48,9 @@ lint:
 
 test: test-python test-cpp
 
-# A file's tests stay in one process, which shares its fixtures. Tests wait for a third of their time,
-# so there is one process more than cores. Each has threads of its own: idle OpenMP threads sleep,
-# since they would take the cores from the other processes if they spun.
+# A file's tests stay in one process, which shares its fixtures. Many tests wait, so there is one
+# process more than cores. Each has threads of its own: idle OpenMP threads sleep, since they would
+# take the cores from the other processes if they spun.
 in_parallel := --numprocesses $(shell expr $(cores) + 1) --dist loadfile --no-loadscope-reorder
 test-python: data
 	OMP_WAIT_POLICY=passive $(bin)/python -m pytest -m "not needs_gpu and not attack" \
