@@ -88,8 +88,8 @@ class Outstanding(dict[str, Waiting[Future]]):
 
 
 UNCHANGED_SECONDS = 1.0
-"""For so long a schema that was fetched again without a change is not fetched once more. Otherwise
-a client that sends wrong requests in a loop would fetch it for each."""
+"""Least seconds between two fetches of an unchanged schema. Without it, a client that sends wrong
+requests in a loop would fetch the schema for each of them."""
 
 STALE = grpc.StatusCode.FAILED_PRECONDITION
 """The request was packed with another schema than the served one."""

@@ -52,7 +52,7 @@ class OutputDist:
     def forward(self, pooled: Tensor, examples: Sequence[int], divisors: Tensor) -> Tensor:
         """Return the vectors of this rank's examples, float32 ``(B, layout.dim)``. ``pooled`` is
         float32 ``(sum(examples), columns of this rank's parts)``, and ``divisors`` is float32
-        ``(B, mean lookups)``. ``examples``: number of each rank's examples."""
+        ``(B, mean lookups)``. ``examples``: number of examples of each rank."""
         rank, routes = self.env.rank, self._routes
         blocks = self._exchange_direct(self._outgoing(pooled, examples), examples)
         if not self.layout.is_partial:

@@ -12,7 +12,7 @@ from embershard._proto import predictor_pb2 as pb
 from embershard.bench.target import Target, find_target
 
 Answer = Callable[[int, grpc.ServicerContext], pb.PredictResponse]
-"""Of the number of the request, from 0, and its call."""
+"""Makes the response from the number of the request, from 0, and its call."""
 
 
 def described() -> pb.GetModelResponse:
@@ -48,14 +48,14 @@ class FakePredictor:
     answer: Answer
     target: Target = field(default_factory=lambda: Target("", 0))
     is_alone: bool = True
-    """Whether a request need not name the model."""
+    """True if a request need not name the model."""
 
     is_gone: bool = False
-    """Whether every call is answered as if no server were there."""
+    """True if every call is answered as if no server were there."""
 
     requests: list[bytes] = field(default_factory=list)
     descriptions: list[pb.GetModelRequest] = field(default_factory=list)
-    """What was asked of the model."""
+    """Requests for the description of the model, in the order received."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
 

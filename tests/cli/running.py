@@ -19,7 +19,7 @@ EMBERSHARD = (sys.executable, "-m", "embershard")
 class Serving:
     process: subprocess.Popen
     line: str
-    """What it printed first: ``serving MODEL VERSION, ... on ADDRESS``."""
+    """Its first line of output: ``serving MODEL VERSION, ... on ADDRESS``."""
     metrics: str = ""
     """URL of its metrics port, if it has one."""
 

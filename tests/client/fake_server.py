@@ -12,7 +12,7 @@ from embershard._proto import predictor_pb2 as pb
 from embershard.client import Client
 
 INPUTS = {"dense": {"price": [1, 2]}, "sparse": {"item": [[3], [4]]}}
-"""Of two examples, for the model that `describes` describes."""
+"""Inputs of two examples, for the model that `describes` describes."""
 
 Answer = Callable[[grpc.ServicerContext], object]
 

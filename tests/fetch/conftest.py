@@ -19,7 +19,7 @@ from tests.package.building import fill
 BUCKET = "models"
 CHUNK_BYTES = 8192
 ROWS = np.random.default_rng(0).integers(0, 256, (3000, 8), np.uint8)
-"""Of which no chunk is like another."""
+"""Random rows, so that no two chunks are equal."""
 
 
 def publish(repository: Path, version: int = 1, rows=ROWS, *, model: str = "small") -> Path:
@@ -93,7 +93,7 @@ class Web:
     """Bytes after which the next answers with a chunk in them end, first to last."""
     ranges: bool = True
     dates: bool = True
-    """Whether answers say when a file has changed."""
+    """True if answers say when a file has changed."""
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):

@@ -26,7 +26,7 @@ KILLED = [
     ("pod", 0),
     ("pod", 1),
 ]
-"""What is killed in a round, and of which pod; in a random order."""
+"""Process to kill and number of its pod, for each kill of a round; the order is random."""
 
 
 @pytest.fixture(scope="module")

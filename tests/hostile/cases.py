@@ -36,7 +36,7 @@ class HostileCase:
         return draft.folder
 
     def is_named_by(self, message: str) -> bool:
-        """Whether a refusal begins with the case's file and field, and is worded as all are."""
+        """True if a refusal begins with the case's file and field, and is worded as all are."""
         if not WORDING.search(message):
             return False
         if self.field == "file" and message.endswith(("missing file", "unexpected file")):

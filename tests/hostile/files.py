@@ -1,4 +1,4 @@
-"""What can be wrong with the folder and its safetensors files: (case, file, field, damage)."""
+"""Faults of the folder and its safetensors files: (case, file, field, damage)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be wrong with manifest.json: (case, file, field, damage)."""
+"""Faults of manifest.json: (case, file, field, damage)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be wrong with plans/halves.json: (case, file, field, damage).
+"""Faults of plans/halves.json: (case, file, field, damage).
 
 Its shards: 0 users whole; 1, 2 items rows 0 .. 300, columns 0 .. 4 and 4 .. 8; 3 items rows
 300 .. 600; 4 tags on both devices.

@@ -129,7 +129,7 @@ def three_keys(**more):
 )
 @pytest.mark.parametrize("is_expanded", [False, True])
 def test_parts_of_a_variable_batch_keep_its_stride(parts_of, is_expanded):
-    """As in TorchRec 1.8, the stride is that of the inverse indices, or that of the longest key."""
+    """The stride is that of the inverse indices or of the longest key, as in TorchRec 1.8."""
     rows = torch.tensor([[0, 1, 1], [0, 0, 0], [1, 1, 0]])
     inverse = {"inverse_indices": (["a", "b", "c"], rows)} if is_expanded else {}
     strides = {part.stride() for part in parts_of(three_keys(**inverse))}
@@ -137,7 +137,7 @@ def test_parts_of_a_variable_batch_keep_its_stride(parts_of, is_expanded):
 
 
 def test_concat_takes_the_stride_of_its_keys():
-    """As in TorchRec 1.8."""
+    """TorchRec 1.8 does the same."""
     _, short, _ = three_keys().split([1, 1, 1])
     assert KeyedJaggedTensor.concat([short]).stride() == 1
     assert KeyedJaggedTensor.concat(three_keys().split([1, 1, 1])).stride() == 2

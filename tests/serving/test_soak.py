@@ -28,7 +28,7 @@ from tests.serving.soak_clients import (
 
 SECONDS = float(os.environ.get("SOAK_SECONDS", "10"))
 WARM_SHARE = 0.3
-"""Of the time, before memory counts."""
+"""Share of the time that passes before memory is measured."""
 
 GROWTH_BYTES = 32 << 20
 NAMES_OF_PRIORITIES = ("background", "interactive")

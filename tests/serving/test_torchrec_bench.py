@@ -3,7 +3,7 @@
 from embershard.bench import BenchOptions, LoadOptions, TrafficOptions, run_bench
 
 RANGES = {"user": (0, 999), "query": (0, 999), "item": (100, 159), "history": (100, 159)}
-"""Of inputs some of whose ids have more than 32 bits."""
+"""Ranges of ids, for inputs some of whose other ids have more than 32 bits."""
 
 
 def test_a_bench_is_answered_well(server, package):

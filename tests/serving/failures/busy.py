@@ -18,11 +18,11 @@ from tests.serving.asking import Asked, named
 from tests.serving.counts import queued, requests_by
 
 EXAMPLES = 4096
-"""As many as one request may hold: a second and a half of work or less, far from the 10 s after
-which a batch counts as stuck. Such a request runs whole here, in one batch."""
+"""The most that one request may hold. This is at most 1.5 s of work, far from the 10 s after which
+a batch counts as stuck. Such a request runs whole here, in one batch."""
 
 LAYERS = range(2, 9)
-"""As many as that takes: 9 thousand million operations each."""
+"""Numbers of layers that take so long; a layer is 9 thousand million operations."""
 
 WAIT_SECONDS = 60
 SCHEMA = Schema(sparse=[SparseInput("item", ids=Hash(100))])

@@ -56,7 +56,7 @@ def test_the_queue_fills_and_the_rest_is_refused_meanwhile(server, channel, heav
         ("OK", ""): 1 + FIT,
         ("RESOURCE_EXHAUSTED", "queue_full"): 2 * FIT,
     }
-    # As many requests fit as before: no refusal leaked anything.
+    # The queue holds the same number of requests as before: no refusal leaked anything.
     again = run_long(server, channel, timeout=WAIT_SECONDS)
     calls = [predictor(channel).future(body, timeout=WAIT_SECONDS) for body in bodies[:FIT]]
     assert {call.code() for call in [again, *calls]} == {Code.OK}

@@ -243,7 +243,7 @@ TEST(WorkerPool, ReplacesAWorkerWhoseBatchDoesNotEndAndWithdrawsItsQueue) {
   Submit(&other);  // Waits for the only slot.
   withdrawn.wait();
   EXPECT_TRUE(WaitFor([&] { return runs == 1 && early == 2; }));
-  EXPECT_TRUE(exhausted);  // As many workers were replaced as there are slots.
+  EXPECT_TRUE(exhausted);  // Every slot has had a worker replaced.
   auto refused = OneExample();
   EXPECT_EQ(looping.Submit(refused), Admission::kWithdrawn);
   Submit(&other);
